@@ -1,0 +1,62 @@
+# Quern. `make help` lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+
+# SQLite is compiled with what Python's sqlite3 has, so that queries scored by the official scripts run here too.
+SQLITE_TAGS   := sqlite_math_functions,sqlite_fts5,sqlite_omit_load_extension,sqlite_column_metadata,sqlite_dbstat
+SQLITE_CFLAGS := -DSQLITE_SOUNDEX -DSQLITE_LIKE_DOESNT_MATCH_BLOBS -DSQLITE_ENABLE_FTS4 -DSQLITE_ENABLE_STMTVTAB -DSQLITE_MAX_VARIABLE_NUMBER=250000
+TAGS          := $(SQLITE_TAGS),netgo,osusergo$(if $(filter 1,$(CUDA)),$(comma)cuda)
+comma         := ,
+
+VERSION := $(shell cat version.txt)
+COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X quern/internal/buildinfo.Version=$(VERSION) -X quern/internal/buildinfo.Commit=$(COMMIT)
+# One static binary on Linux; CUDA needs the dynamic loader for the driver.
+ifeq ($(shell uname -s)$(CUDA),Linux)
+LDFLAGS += -linkmode external -extldflags "-static"
+endif
+
+export CGO_ENABLED := 1
+export CGO_CFLAGS  := -O2 -g $(SQLITE_CFLAGS)
+export GOFLAGS     := -buildvcs=false -tags=$(TAGS)
+
+PKG   ?= ./...
+COUNT ?= 1
+
+.PHONY: build demo test race fuzz bench lint clean help env llama tools
+
+build: llama ## build bin/quern
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/quern ./cmd/quern
+
+demo: build ## the main job on an embedded model and database
+	bin/quern demo
+
+llama: ## fill third_party/llama.cpp and build its libraries (cached)
+	@scripts/llama.sh
+
+tools: ## llama.cpp's own server and bench, the peers of tests and benchmarks (cached)
+	@scripts/llama.sh tools
+
+test: llama ## everything that needs no GPU; PKG="./lora/... ./gguf/..." for a part
+	@scripts/test.sh -count=$(COUNT) $(PKG)
+
+race: llama ## the same under the race detector
+	@scripts/test.sh -race -count=$(COUNT) $(PKG)
+
+fuzz: llama ## every fuzz target for FUZZTIME (default 20s) each
+	@scripts/fuzz.sh
+
+bench: build tools ## speed against peers in the same run; writes docs/BENCHMARKS.md
+	@scripts/bench.sh
+
+lint: ## gofmt, go vet, staticcheck
+	@scripts/lint.sh
+
+env: ## print the build settings, for: eval "$$(make -s env)"
+	@echo 'export CGO_ENABLED=1 CGO_CFLAGS="$(CGO_CFLAGS)" GOFLAGS="$(GOFLAGS)"'
+
+clean: ## remove what was built here (the cache of llama.cpp stays)
+	rm -rf bin dist
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile

@@ -1,0 +1,96 @@
+// Package cli holds the commands of the quern binary and is the only place where the concrete parts are joined.
+//
+// Each command stands in a file of its own: flags fill an options struct, a plain function does the work.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"quern/internal/buildinfo"
+)
+
+// Exit codes of the binary.
+const (
+	exitOK     = 0
+	exitFailed = 1 // the work could not be done, or a check found something
+	exitUsage  = 2 // the command line makes no sense
+)
+
+// Env is what a command sees of the world outside.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer // results, logs
+}
+
+// usageError is a mistake on the command line: exit code 2.
+type usageError struct{ msg string }
+
+func (e usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
+
+// exitError carries an exit code without a further message: the command has said what there was to say.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// Main runs the command line of this process and returns its exit code.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return Run(ctx, os.Args, Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
+}
+
+// Run runs one command line and returns its exit code. args[0] is the program's name.
+func Run(ctx context.Context, args []string, env Env) int {
+	err := newApp(env).RunContext(ctx, args)
+	var exit exitError
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &exit):
+		return int(exit)
+	case errors.As(err, &usage):
+		fmt.Fprintf(env.Stderr, "quern: %v\nTry: %s --help\n", err, args[0])
+		return exitUsage
+	default:
+		fmt.Fprintf(env.Stderr, "quern: %v\n", err)
+		return exitFailed
+	}
+}
+
+func newApp(env Env) *cli.App {
+	return &cli.App{
+		Name:      "quern",
+		Usage:     "ask a SQLite database with a local model; merge, run and score text-to-SQL agents",
+		Version:   buildinfo.Version,
+		Reader:    env.Stdin,
+		Writer:    env.Stdout,
+		ErrWriter: env.Stderr,
+		Commands: []*cli.Command{
+			versionCommand(env),
+		},
+		HideVersion:            true,
+		UseShortOptionHandling: true,
+		EnableBashCompletion:   true,
+		ExitErrHandler:         func(*cli.Context, error) {}, // Run decides
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			return usageError{err.Error()}
+		},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usagef("no command named %q", c.Args().First())
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+}
