@@ -5,8 +5,8 @@ SHELL := /bin/bash
 # SQLite is compiled with what Python's sqlite3 has, so that queries scored by the official scripts run here too.
 SQLITE_TAGS   := sqlite_math_functions,sqlite_fts5,sqlite_omit_load_extension,sqlite_column_metadata,sqlite_dbstat
 SQLITE_CFLAGS := -DSQLITE_SOUNDEX -DSQLITE_LIKE_DOESNT_MATCH_BLOBS -DSQLITE_ENABLE_FTS4 -DSQLITE_ENABLE_STMTVTAB -DSQLITE_MAX_VARIABLE_NUMBER=250000
-TAGS          := $(SQLITE_TAGS),netgo,osusergo$(if $(filter 1,$(CUDA)),$(comma)cuda)
 comma         := ,
+TAGS          := $(SQLITE_TAGS),netgo,osusergo$(if $(filter 1,$(CUDA)),$(comma)cuda)
 
 VERSION := $(shell cat version.txt)
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
