@@ -1,0 +1,70 @@
+// Package archtest checks that arrows between packages point one way only.
+package archtest
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"quern/internal/testenv"
+)
+
+// mayImport says which packages of this module each package may import, directly. Packages that are not listed may
+// import none. "*" ends a path prefix. Test files are free to import what they test.
+var mayImport = map[string][]string{
+	"cmd/quern":           {"internal/cli"},
+	"internal/cli":        {"*"},
+	"internal/testreport": {},
+	"eval":                {"sqlguard"},
+	"toolloop/sqltool":    {"toolloop", "sqlguard"},
+	"toolloop":            {"prompts"},
+	"backend":             {"toolloop"},
+	"engine":              {"engine/internal/llama", "engine/internal/sched", "gguf"},
+	"lora":                {"arch", "gguf", "safetensors", "tensor", "internal/atomicfile"},
+	"convert":             {"arch", "gguf", "safetensors", "tensor", "internal/atomicfile"},
+	"arch":                {"tensor"},
+	"gguf":                {"tensor", "internal/binread", "internal/atomicfile"},
+	"safetensors":         {"tensor", "internal/binread", "internal/atomicfile"},
+}
+
+func TestImports(t *testing.T) {
+	for pkg, imports := range moduleImports(t) {
+		for _, imported := range imports {
+			if !allowed(mayImport[pkg], imported) {
+				t.Errorf("%s imports %s: not in the table of internal/archtest", pkg, imported)
+			}
+		}
+	}
+}
+
+// moduleImports returns each package's direct imports within the module, both without the module's name.
+func moduleImports(t *testing.T) map[string][]string {
+	cmd := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "./...")
+	cmd.Dir = testenv.Root()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	packages := map[string][]string{}
+	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		fields := strings.Fields(line)
+		name := strings.TrimPrefix(fields[0], "quern/")
+		packages[name] = nil
+		for _, imported := range fields[1:] {
+			if inside, ok := strings.CutPrefix(imported, "quern/"); ok {
+				packages[name] = append(packages[name], inside)
+			}
+		}
+	}
+	return packages
+}
+
+func allowed(table []string, pkg string) bool {
+	for _, entry := range table {
+		prefix, wild := strings.CutSuffix(entry, "*")
+		if pkg == entry || wild && strings.HasPrefix(pkg, prefix) {
+			return true
+		}
+	}
+	return false
+}
