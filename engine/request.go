@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"iter"
+	"time"
+)
+
+// Sampling says how the next token is chosen. The zero value is greedy: always the likeliest.
+//
+// The steps come in this order, as in llama.cpp's own chain: penalties, top-k, top-p, min-p, temperature, draw.
+type Sampling struct {
+	Temperature float32 // 0 is greedy
+	TopK        int     // keep the k likeliest; 0 keeps all
+	TopP        float32 // keep the likeliest that sum up to p; 0 or 1 keeps all
+	MinP        float32 // keep those at least p times as likely as the best; 0 keeps all
+	Seed        uint32  // of the draw; equal seeds give equal draws
+
+	// Penalties look at the last PenaltyWindow tokens of prompt and generation (0: 64).
+	RepeatPenalty    float32 // divides the logit of a token seen there; 0 or 1 is off
+	PresencePenalty  float32 // subtracted once from the logit of a token seen there
+	FrequencyPenalty float32 // subtracted once for each time it was seen
+	PenaltyWindow    int
+}
+
+// Request is one generation.
+type Request struct {
+	Prompt   []Token // not empty; not changed by the engine, must not be changed by the caller before the end
+	Sampling Sampling
+	// MaxTokens is the most tokens to generate; 0 is as many as the context holds.
+	MaxTokens int
+	// Stop are texts that end the generation; the text given out ends before them, the token ids include them.
+	Stop []string
+	// IgnoreEnd goes on past the model's end tokens (for speed measurements).
+	IgnoreEnd bool
+	// Prefix says that the first Prefix tokens of Prompt will be sent again by other requests (a system text, a
+	// schema): the engine then keeps them in memory once computed. 0 leaves it to the engine.
+	Prefix int
+	// Logprobs gives the log-probability of each chosen token, under the model's plain distribution (before
+	// penalties, truncation and temperature), and TopLogprobs that of the n likeliest beside it. Costs time per token.
+	Logprobs    bool
+	TopLogprobs int
+}
+
+// StopReason says why a generation ended.
+type StopReason string
+
+const (
+	StopEnd         StopReason = "end"          // the model gave an end token; it is the last id
+	StopString      StopReason = "stop"         // a text of Request.Stop came up
+	StopMaxTokens   StopReason = "max_tokens"   // Request.MaxTokens reached
+	StopContextFull StopReason = "context_full" // the lane's context or the whole pool is full
+	StopCancelled   StopReason = "cancelled"    // the context ended, or the caller left the stream
+)
+
+// TokenLogprob is a token with its natural log-probability.
+type TokenLogprob struct {
+	ID      Token
+	Logprob float64
+}
+
+// Event is something that happens in a generation: a TokenEvent or, as the last one, a DoneEvent.
+type Event interface{ event() }
+
+// TokenEvent is one generated token.
+type TokenEvent struct {
+	ID Token
+	// Text is what can be shown now: whole UTF-8 characters only, and nothing that may yet turn out to be a stop
+	// text, so it may be empty or hold the text of earlier tokens too. End tokens have no text.
+	Text    string
+	Logprob float64        // with Request.Logprobs
+	Top     []TokenLogprob // with Request.TopLogprobs, likeliest first
+}
+
+// DoneEvent ends a stream.
+type DoneEvent struct{ Result }
+
+func (TokenEvent) event() {}
+func (DoneEvent) event()  {}
+
+// Result is a finished generation.
+type Result struct {
+	Tokens []Token // all generated ids, the end token included
+	Text   string  // their text without end tokens, cut before a stop text; bytes that are no UTF-8 are replaced by U+FFFD
+	Stop   StopReason
+	// LogprobTotal is the sum of the chosen tokens' log-probabilities, with Request.Logprobs.
+	LogprobTotal float64
+	Usage        Usage
+}
+
+// Usage says what a generation cost.
+type Usage struct {
+	PromptTokens int // length of the prompt
+	CachedTokens int // of these, taken from memory
+	Generated    int
+	Queued       time.Duration // from submission to the first step
+	Prefill      time.Duration // from there to the first generated token
+	Decode       time.Duration // from there to the end
+}
+
+// Stream is a running generation. It must be read by one goroutine.
+type Stream struct{}
+
+// Events yields each event as it happens, a DoneEvent last. A cancelled generation is a DoneEvent with StopCancelled,
+// not an error; an error (ErrDecode, ErrClosed) ends the sequence. Leaving the loop early cancels the generation.
+func (s *Stream) Events() iter.Seq2[Event, error] { return nil }
+
+// Wait reads the stream to its end.
+func (s *Stream) Wait() (Result, error) { return Result{}, errStub }
+
+// Cancel ends the generation within one step. It may be called from any goroutine, at any time.
+func (s *Stream) Cancel() {}
