@@ -77,6 +77,7 @@ func newApp(env Env) *cli.App {
 		Writer:    env.Stdout,
 		ErrWriter: env.Stderr,
 		Commands: []*cli.Command{
+			pullCommand(env),
 			versionCommand(env),
 		},
 		HideVersion:            true,
