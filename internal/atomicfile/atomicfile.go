@@ -89,6 +89,7 @@ type Dir struct {
 
 // CreateDir starts a folder that will be called path. path must not exist, or be an empty folder.
 func CreateDir(path string) (*Dir, error) {
+	path = filepath.Clean(path)
 	if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("create %s: the folder is not empty", path)
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {

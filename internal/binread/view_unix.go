@@ -29,11 +29,15 @@ func (f *File) View(off, n int64, fn func([]byte) error) (err error) {
 
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if fault, ok := recover().(interface {
+		switch cause := recover().(type) {
+		case nil:
+		case interface {
 			error
-			Addr() uintptr
-		}); ok {
-			err = fmt.Errorf("read %s: the file changed while it was read: %v", f.Name(), fault)
+			Addr() uintptr // only memory faults have one
+		}:
+			err = fmt.Errorf("read %s: the file changed while it was read: %v", f.Name(), cause)
+		default:
+			panic(cause)
 		}
 	}()
 	return fn(data[off-start:])
