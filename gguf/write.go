@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"reflect"
 
 	"quern/tensor"
 )
@@ -134,28 +135,11 @@ func putValue(b *bytes.Buffer, v any) {
 			putString(b, s)
 		}
 	default:
-		if n := arrayLen(v); n >= 0 {
-			put(b, uint64(n))
+		if _, isArray, _ := typeOf(v); isArray {
+			put(b, uint64(reflect.ValueOf(v).Len()))
 		}
 		put(b, v)
 	}
-}
-
-// arrayLen returns the length of a slice of numbers or bools, -1 for a single one.
-func arrayLen(v any) int {
-	if _, isArray, _ := typeOf(v); !isArray {
-		return -1
-	}
-	one := binary.Size(v)
-	switch v.(type) {
-	case []uint8, []int8, []bool:
-		return one
-	case []uint16, []int16:
-		return one / 2
-	case []uint32, []int32, []float32:
-		return one / 4
-	}
-	return one / 8
 }
 
 func appendTensor(b *bytes.Buffer, t tensor.Spec, offset int64) error {

@@ -2,14 +2,16 @@ package tensor
 
 import "math"
 
-// F16ToF32 converts IEEE half precision bits to float32, exactly.
+// F16ToF32 converts IEEE half precision bits to float32, exactly (ggml-impl.h: ggml_compute_fp16_to_fp32).
 func F16ToF32(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	exp := uint32(h>>10) & 0x1f
 	frac := uint32(h & 0x3ff)
 	switch {
+	case exp == 0x1f && frac != 0: // a NaN; a signalling one becomes quiet
+		return math.Float32frombits(sign | 0x7fc00000 | frac<<13)
 	case exp == 0x1f:
-		return math.Float32frombits(sign | 0x7f800000 | frac<<13)
+		return math.Float32frombits(sign | 0x7f800000)
 	case exp != 0:
 		return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
 	default: // zero or subnormal: frac units of 2^-24, exact in float32
