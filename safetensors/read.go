@@ -28,7 +28,7 @@ var (
 	ErrHeaderTooLarge = errors.New("the header is larger than the format allows")
 	ErrHeaderLength   = errors.New("the header is longer than the file")
 	ErrHeaderJSON     = errors.New("the header is not the JSON that the format asks for")
-	ErrDuplicate      = errors.New("a tensor name appears twice")
+	ErrDuplicate      = errors.New("a name appears twice")
 	ErrDType          = errors.New("unknown dtype")
 	ErrShape          = errors.New("impossible shape")
 	ErrSize           = errors.New("the byte range does not fit dtype and shape")
@@ -161,9 +161,9 @@ func parseHeader(header []byte) (*File, []byteRange, error) {
 		if _, twice := f.byName[name]; twice {
 			return nil, nil, fmt.Errorf("%w: %q", ErrDuplicate, name)
 		}
-		var fields map[string]json.RawMessage
-		if err := dec.Decode(&fields); err != nil {
-			return nil, nil, fmt.Errorf("%w: tensor %q: %v", ErrHeaderJSON, name, err)
+		fields, err := readObject(dec)
+		if err != nil {
+			return nil, nil, fmt.Errorf("tensor %q: %w", name, err)
 		}
 		spec, at, err := parseTensor(fields)
 		if err != nil {
@@ -183,6 +183,33 @@ func parseHeader(header []byte) (*File, []byteRange, error) {
 	return f, ranges, nil
 }
 
+// readObject reads an object whose keys must differ, which encoding/json alone does not ask for.
+func readObject(dec *json.Decoder) (map[string]json.RawMessage, error) {
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, fmt.Errorf("%w: not an object (%v)", ErrHeaderJSON, err)
+	}
+	fields := map[string]json.RawMessage{}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %v", ErrHeaderJSON, err)
+		}
+		name := key.(string) // the decoder lets nothing else be a key
+		if fields[name] != nil {
+			return nil, fmt.Errorf("%w: field %q", ErrDuplicate, name)
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return nil, fmt.Errorf("%w: %s: %v", ErrHeaderJSON, name, err)
+		}
+		fields[name] = value
+	}
+	if _, err := dec.Token(); err != nil { // the closing brace
+		return nil, fmt.Errorf("%w: %v", ErrHeaderJSON, err)
+	}
+	return fields, nil
+}
+
 func parseTensor(fields map[string]json.RawMessage) (spec tensor.Spec, at byteRange, err error) {
 	var dtype string
 	var shape, offsets []int64
@@ -191,7 +218,7 @@ func parseTensor(fields map[string]json.RawMessage) (spec tensor.Spec, at byteRa
 		into any
 	}{{"dtype", &dtype}, {"shape", &shape}, {"data_offsets", &offsets}} {
 		raw, ok := fields[field.name]
-		if !ok {
+		if !ok || string(raw) == "null" {
 			return spec, at, fmt.Errorf("%w: no %s", ErrHeaderJSON, field.name)
 		}
 		if err := json.Unmarshal(raw, field.into); err != nil {

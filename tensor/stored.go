@@ -26,7 +26,7 @@ func (s *Stored) Bytes() int64 { return s.Data.Size() }
 // ReadAll returns a copy of the stored data.
 func (s *Stored) ReadAll() ([]byte, error) {
 	data := make([]byte, s.Data.Size())
-	if _, err := s.Data.ReadAt(data, 0); err != nil && err != io.EOF {
+	if n, err := s.Data.ReadAt(data, 0); n < len(data) {
 		return nil, fmt.Errorf("read tensor %s: %w", s.Name, err)
 	}
 	return data, nil
