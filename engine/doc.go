@@ -19,8 +19,8 @@
 // # Concurrency
 //
 // Every method of Model and Engine may be called from any goroutine. Inside, one goroutine owns the llama.cpp context;
-// requests reach it over channels. A context given to a blocking call ends it: a generation stops within one step (on
-// the CPU in the middle of one), a load within one tensor, and both leave everything else usable.
+// requests reach it over channels. A context given to a blocking call ends it: a generation stops within one step,
+// a load within one tensor, and both leave everything else usable.
 //
 // # Ownership
 //

@@ -32,6 +32,8 @@ type Request struct {
 	Stop []string
 	// IgnoreEnd goes on past the model's end tokens (for speed measurements).
 	IgnoreEnd bool
+	// Order ranks requests in deterministic mode, lower first; unused otherwise.
+	Order int
 	// Prefix says that the first Prefix tokens of Prompt will be sent again by other requests (a system text, a
 	// schema): the engine then keeps them in memory once computed. 0 leaves it to the engine.
 	Prefix int
@@ -58,24 +60,25 @@ type TokenLogprob struct {
 	Logprob float64
 }
 
-// Event is something that happens in a generation: a TokenEvent or, as the last one, a DoneEvent.
-type Event interface{ event() }
+// EventKind tells what an Event is.
+type EventKind uint8
 
-// TokenEvent is one generated token.
-type TokenEvent struct {
-	ID Token
+const (
+	EventToken EventKind = iota // one generated token: Token, Text, Logprob, Top
+	EventDone                   // the end, and the last event: Result
+)
+
+// Event is something that happens in a generation. It is a plain struct, so that reading one allocates nothing.
+type Event struct {
+	Kind  EventKind
+	Token Token
 	// Text is what can be shown now: whole UTF-8 characters only, and nothing that may yet turn out to be a stop
-	// text, so it may be empty or hold the text of earlier tokens too. End tokens have no text.
+	// text. So it may be empty, or hold the text of earlier tokens too. The last text may come with EventDone.
 	Text    string
 	Logprob float64        // with Request.Logprobs
 	Top     []TokenLogprob // with Request.TopLogprobs, likeliest first
+	Result  *Result        // of EventDone
 }
-
-// DoneEvent ends a stream.
-type DoneEvent struct{ Result }
-
-func (TokenEvent) event() {}
-func (DoneEvent) event()  {}
 
 // Result is a finished generation.
 type Result struct {
@@ -100,7 +103,7 @@ type Usage struct {
 // Stream is a running generation. It must be read by one goroutine.
 type Stream struct{}
 
-// Events yields each event as it happens, a DoneEvent last. A cancelled generation is a DoneEvent with StopCancelled,
+// Events yields each event as it happens, EventDone last. A cancelled generation is an EventDone with StopCancelled,
 // not an error; an error (ErrDecode, ErrClosed) ends the sequence. Leaving the loop early cancels the generation.
 func (s *Stream) Events() iter.Seq2[Event, error] { return nil }
 
