@@ -11,7 +11,7 @@ type Token = int32
 // Generator continues a conversation: an engine in this process, or a server.
 type Generator interface {
 	// Generate continues req.Prompt. It blocks until the generation ends. Cancelling ctx is no error: the generation
-	// ends early with StopCancelled and holds what was generated so far. An error means that the generator broke.
+	// ends early with FinishCancelled and holds what was generated so far. An error means that the generator broke.
 	//
 	// The prompts of one conversation extend each other, so that an implementation may keep what it computed.
 	Generate(ctx context.Context, req GenerateRequest) (Generation, error)
@@ -38,22 +38,22 @@ type Sampling struct {
 	Seed             uint64  `json:"seed,omitempty"` // 0: drawn at random
 }
 
-// StopKind says why one generation ended.
-type StopKind string
+// Finish says why one generation ended.
+type Finish string
 
 // Why a generation ended.
 const (
-	StopEOG         StopKind = "eog"          // the model closed its turn
-	StopLength      StopKind = "length"       // MaxTokens
-	StopContextFull StopKind = "context_full" // the model's context
-	StopCancelled   StopKind = "cancelled"
+	FinishEOG         Finish = "eog"          // the model closed its turn
+	FinishLength      Finish = "length"       // MaxTokens
+	FinishContextFull Finish = "context_full" // the model's context
+	FinishCancelled   Finish = "cancelled"
 )
 
 // Generation is what the model wrote in one turn.
 type Generation struct {
-	Tokens  []Token // as generated; the last is the end token when Stop is StopEOG
+	Tokens  []Token // as generated; the last is the end token when Finish is FinishEOG
 	Text    string  // the same as text, added tokens (<tool_call>, …) kept, the end token left out
-	Stop    StopKind
+	Finish  Finish
 	LogProb float64 // sum of the natural log-probabilities of Tokens; 0 where the generator gives none
 	Usage   Usage
 }

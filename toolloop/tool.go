@@ -33,13 +33,12 @@ type FailureKind string
 
 // Kinds of failure.
 const (
-	FailUnknownTool  FailureKind = "unknown_tool"
-	FailArguments    FailureKind = "bad_arguments"
-	FailSQL          FailureKind = "sql_error" // the database refused the text: syntax, names, types
-	FailRefused      FailureKind = "refused"   // the guard refused the statement
-	FailTimeout      FailureKind = "timeout"
-	FailTooLarge     FailureKind = "too_large" // a limit of size or memory
-	FailToolInternal FailureKind = "internal"
+	FailUnknownTool FailureKind = "unknown_tool"
+	FailArguments   FailureKind = "bad_arguments"
+	FailSQL         FailureKind = "sql_error" // the database refused the text: syntax, names, types
+	FailRefused     FailureKind = "refused"   // the guard refused the statement
+	FailTimeout     FailureKind = "timeout"
+	FailTooLarge    FailureKind = "too_large" // a limit of size or memory
 )
 
 // Observation is what a call returned.
@@ -55,7 +54,49 @@ type Observation struct {
 // Tool is something that the model may call.
 type Tool interface {
 	Definition() Definition
-	// Call runs one call whose Arguments are an Object. The model's mistakes come back as an Observation with a Failure;
-	// an error means that the tool broke, and ends the loop.
-	Call(ctx context.Context, args *Object) (Observation, error)
+	// Call runs one call. The model's mistakes come back as an Observation with a Failure; an error means that the tool
+	// broke, and ends the loop.
+	Call(ctx context.Context, inv Invocation) (Observation, error)
+}
+
+// Invocation is one call of a Tool.
+type Invocation struct {
+	Arguments *Object
+	Repeats   int // how often the model has made this very call before, in this question
+}
+
+// schema returns the declaration's "parameters"; empty where there are none.
+func (d Definition) schema() parameterSchema {
+	v, err := pytext.DecodeJSON(d.JSON)
+	if err != nil {
+		return parameterSchema{&Object{}}
+	}
+	o, _ := v.(*Object)
+	for _, key := range []string{"function", "parameters"} {
+		if o == nil {
+			break
+		}
+		inner, _ := o.Get(key)
+		o, _ = inner.(*Object)
+	}
+	if o == nil {
+		o = &Object{}
+	}
+	return parameterSchema{o}
+}
+
+type parameterSchema struct{ *Object }
+
+func (s parameterSchema) properties() []Member {
+	v, _ := s.Get("properties")
+	if o, ok := v.(*Object); ok {
+		return o.Members
+	}
+	return nil
+}
+
+// SchemaError returns the text of the error that Python's jsonschema raises for these arguments, or "" when they are
+// what the declaration asks for.
+func (d Definition) SchemaError(args *Object) string {
+	return pytext.SchemaError(d.schema().Object, args)
 }
