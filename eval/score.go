@@ -68,6 +68,7 @@ type Totals struct {
 	Title   string     `json:"title"`
 	Columns []string   `json:"columns"` // the first names the row labels
 	Rows    [][]string `json:"rows"`
+	Text    string     `json:"text,omitempty"` // the same as the official script prints it, where it prints such a table
 }
 
 // Table is a part of a query's result as shown to a reader.
