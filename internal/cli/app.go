@@ -69,7 +69,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 }
 
 func newApp(env Env) *cli.App {
-	return &cli.App{
+	app := &cli.App{
 		Name:      "quern",
 		Usage:     "ask a SQLite database with a local model; merge, run and score text-to-SQL agents",
 		Version:   buildinfo.Version,
@@ -78,15 +78,15 @@ func newApp(env Env) *cli.App {
 		ErrWriter: env.Stderr,
 		Commands: []*cli.Command{
 			pullCommand(env),
+			completionCommand(env),
+			manCommand(env),
 			versionCommand(env),
 		},
 		HideVersion:            true,
 		UseShortOptionHandling: true,
 		EnableBashCompletion:   true,
 		ExitErrHandler:         func(*cli.Context, error) {}, // Run decides
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			return usageError{err.Error()}
-		},
+		OnUsageError:           asUsageError,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usagef("no command named %q", c.Args().First())
@@ -94,4 +94,16 @@ func newApp(env Env) *cli.App {
 			return cli.ShowAppHelp(c)
 		},
 	}
+	forUsageErrors(app.Commands)
+	return app
 }
+
+// forUsageErrors makes bad flags of every command a usageError, in place of the library's own printing.
+func forUsageErrors(commands []*cli.Command) {
+	for _, c := range commands {
+		c.OnUsageError = asUsageError
+		forUsageErrors(c.Subcommands)
+	}
+}
+
+func asUsageError(_ *cli.Context, err error, _ bool) error { return usageError{err.Error()} }

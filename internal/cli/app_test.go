@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+)
+
+// run calls a command line and returns what it wrote and its exit code.
+func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return runInput(t, "", args...)
+}
+
+func runInput(t *testing.T, stdin string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = Run(context.Background(), append([]string{"quern"}, args...), Env{Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs})
+	return out.String(), errs.String(), code
+}
+
+func TestUsageErrorsExitWith2(t *testing.T) {
+	for _, args := range [][]string{
+		{"nonsense"},
+		{"version", "--nonsense"},
+		{"completion"},
+		{"completion", "tcsh"},
+		{"pull"},
+		{"pull", "not a model"},
+	} {
+		stdout, stderr, code := run(t, args...)
+		if code != exitUsage || !strings.HasPrefix(stderr, "quern: ") || stdout != "" {
+			t.Errorf("%v: code %d, stdout %q, stderr %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestHelpOfEveryCommand(t *testing.T) {
+	var out, errs bytes.Buffer
+	app := newApp(Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
+	for _, c := range app.Commands {
+		if c.Usage == "" && !c.Hidden {
+			t.Errorf("%s has no usage line", c.Name)
+		}
+		if stdout, _, code := run(t, c.Name, "--help"); code != exitOK || !strings.Contains(stdout, "USAGE") {
+			t.Errorf("%s --help: code %d, %q", c.Name, code, stdout)
+		}
+	}
+}
+
+func TestCompletionAndManual(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if script, _, code := run(t, "completion", shell); code != exitOK || !strings.Contains(script, "quern") {
+			t.Errorf("completion %s: code %d", shell, code)
+		}
+	}
+	args := os.Args
+	defer func() { os.Args = args }()
+	os.Args = []string{"quern", "--generate-bash-completion"} // the library looks there too
+	if words, _, _ := run(t, "--generate-bash-completion"); !strings.Contains(words, "version") {
+		t.Errorf("completion words: %q", words)
+	}
+	if page, _, code := run(t, "man"); code != exitOK || !strings.Contains(page, "quern") {
+		t.Errorf("man: code %d, %q", code, page)
+	}
+}
