@@ -10,7 +10,9 @@ TAGS          := $(SQLITE_TAGS),netgo,osusergo$(if $(filter 1,$(CUDA)),$(comma)c
 
 VERSION := $(shell cat version.txt)
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X quern/internal/buildinfo.Version=$(VERSION) -X quern/internal/buildinfo.Commit=$(COMMIT)
+LLAMA   := $(shell scripts/llama.sh key)
+LDFLAGS := -s -w -X quern/internal/buildinfo.Version=$(VERSION) -X quern/internal/buildinfo.Commit=$(COMMIT) \
+           -X quern/internal/buildinfo.Llama=$(LLAMA)
 # One static binary on Linux; CUDA needs the dynamic loader for the driver.
 ifeq ($(shell uname -s)$(CUDA),Linux)
 LDFLAGS += -linkmode external -extldflags "-static"
@@ -23,7 +25,7 @@ export GOFLAGS     := -buildvcs=false -tags=$(TAGS)
 PKG   ?= ./...
 COUNT ?= 1
 
-.PHONY: build demo test race fuzz bench lint clean help env llama tools
+.PHONY: build demo test race fuzz bench lint dist clean help env llama tools
 
 build: llama ## build bin/quern
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/quern ./cmd/quern
@@ -54,6 +56,9 @@ lint: ## gofmt, go vet, staticcheck
 
 env: ## print the build settings, for: eval "$$(make -s env)"
 	@echo 'export CGO_ENABLED=1 CGO_CFLAGS="$(CGO_CFLAGS)" GOFLAGS="$(GOFLAGS)"'
+
+dist: ## dist/*.tar.gz: a portable binary with licences, checksums and a bill of materials
+	@scripts/dist.sh
 
 clean: ## remove what was built here (the cache of llama.cpp stays)
 	rm -rf bin dist
