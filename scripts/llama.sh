@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fills third_party/llama.cpp: the pinned sources (src) and the static libraries built from them (lib).
 #
-#   scripts/llama.sh            sources + libraries
+#   scripts/llama.sh [libs]     sources + libraries
 #   scripts/llama.sh tools      also llama-server, llama-batched-bench, llama-quantize, llama-imatrix (bin)
 #   scripts/llama.sh key        print the name of the build in the cache, build nothing
 #
@@ -15,6 +15,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(dirname "$here")
 cache=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}
 want=${1:-libs}
+case $want in libs | tools | key) ;; *) echo "usage: scripts/llama.sh [libs|tools|key]" >&2; exit 2 ;; esac
 # shellcheck source=llama.pin
 . "$here/llama.pin"
 
@@ -89,6 +90,7 @@ link() { # link TARGET NAME: third_party/llama.cpp/NAME -> TARGET
 	ln -sfn "$1" "$top/third_party/llama.cpp/$2"
 }
 
+tools=(llama-server llama-batched-bench llama-quantize llama-imatrix)
 jobs() { nproc 2>/dev/null || sysctl -n hw.ncpu; }
 
 compile() { # compile TARGET…
@@ -118,19 +120,28 @@ main() {
 		fetch_sources; say "sources: $LLAMA_TAG, tree ${LLAMA_TREE:0:12} verified"
 	fi
 
-	local done=$build/.done-libs
-	if [ -f "$done" ]; then say "libraries: cache ($build)"; else compile quern-libs; touch "$done"; say "libraries: built ($build)"; fi
+	if [ -f "$build/.done-libs" ]; then say "libraries: cache ($build)"; else
+		compile quern-libs; touch "$build/.done-libs"; say "libraries: built ($build)"
+	fi
+	[ "$want" = libs ] || [ -f "$build/.done-tools" ] || {
+		compile "${tools[@]}"; touch "$build/.done-tools"; say "tools: built"
+	}
+	links
+}
+
+# links points third_party/llama.cpp at what is wanted.
+links() {
 	link "$src" src
 	link "$build/lib" lib
-
-	if [ "$want" = tools ]; then
-		done=$build/.done-tools
-		if [ -f "$done" ]; then say "tools: cache"; else
-			compile llama-server llama-batched-bench llama-quantize llama-imatrix; touch "$done"; say "tools: built"
-		fi
-		link "$build/bin" bin
-	fi
+	[ "$want" = libs ] || link "$build/bin" bin
 }
+
+# What is complete in the cache needs no lock.
+if [ -z "${LLAMA_CPP_DIR:-}" ] && [ -d "$src" ] && [ -f "$build/.done-$want" ] && [ -f "$build/.done-libs" ]; then
+	links
+	say "$LLAMA_TAG from the cache ($build)"
+	exit 0
+fi
 
 # One build at a time for one cache: flock where there is one, else a directory.
 mkdir -p "$cache"
