@@ -181,3 +181,15 @@ func asciiDigits(s string) string {
 		return '0' + r - zero
 	}, s)
 }
+
+// ParseInt is int(s) for numbers that fit in 64 bits: surrounding white space, a sign, digits of any script, single
+// underscores between digits.
+func ParseInt(s string) (int64, bool) {
+	s = asciiDigits(Strip(s))
+	body := strings.TrimLeft(s, "+-")
+	if len(s)-len(body) > 1 || !underscoresBetweenDigits(body) {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
+	return n, err == nil || isRange(err)
+}
