@@ -30,35 +30,17 @@ type Example struct {
 	Gold       string `json:"gold,omitempty"`       // gold SQL; empty where the benchmark gives only a table or nothing
 	Difficulty string `json:"difficulty,omitempty"` // the benchmark's own label; Spider's is computed from the gold by its scorer
 	Kind       string `json:"kind,omitempty"`       // the kind of question, where the dataset names one
+	Notes      string `json:"-"`                    // what the dataset says about the database's columns, for the prompt
 }
 
 // Dataset is a benchmark's split as downloaded.
 type Dataset struct {
-	Name     string    // Spider, BIRD or Spider2
-	Split    string    // the file that was read, such as "dev.json"
-	Dir      string    // the folder it lies in
-	Examples []Example // in the file's order; Index counts them
-	Digest   string    // see DigestExamples
-}
-
-// LayoutError says which files of a dataset were looked for and not found.
-type LayoutError struct {
-	Dataset string   // benchmark
-	Dir     string   // folder given
-	Looked  []string // one line a file or folder: what it is, where it was looked for, found or missing
-	Hint    string   // what to do next
-}
-
-func (e *LayoutError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s is not a complete %s dataset:", e.Dir, e.Dataset)
-	for _, line := range e.Looked {
-		b.WriteString("\n  " + line)
-	}
-	if e.Hint != "" {
-		b.WriteString("\n" + e.Hint)
-	}
-	return b.String()
+	Name     string      // Spider, BIRD or Spider2
+	Split    string      // the file that was read, such as "dev.json"
+	Dir      string      // the folder it lies in
+	Examples []Example   // in the file's order; Index counts them
+	Digest   string      // see DigestExamples
+	Layout   LayoutError // what was looked for; databases may be missing, see RequireDatabases
 }
 
 // Select returns the examples with one of the ids, in the dataset's order. An id that does not exist is an error.

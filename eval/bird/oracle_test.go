@@ -1,0 +1,198 @@
+package bird
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"quern/eval"
+	"quern/internal/testenv"
+	"quern/sqlguard"
+)
+
+func TestMain(m *testing.M) {
+	sqlguard.RunWorker()
+	os.Exit(m.Run())
+}
+
+// rows reads an oracle's JSON lines; it fails when there are none.
+func rows[T any](t *testing.T, path string) []T {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var out []T
+	scanner := bufio.NewScanner(file)
+	scanner.Buffer(nil, 64<<20)
+	for scanner.Scan() {
+		var row T
+		if err := json.Unmarshal(scanner.Bytes(), &row); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		out = append(out, row)
+	}
+	if len(out) == 0 {
+		t.Fatalf("%s holds no case", path)
+	}
+	return out
+}
+
+type pairRow struct {
+	ID         string
+	DB         string `json:"db_id"`
+	Gold, Pred string
+	Tags       []string
+	Difficulty string
+	Timeout    float64 `json:"timeout_s"`
+	EX         int     `json:"ex"`
+	EXMinidev  int     `json:"ex_minidev"`
+	SoftF1     float64 `json:"soft_f1"`
+	Outcome    string
+	Changed    bool `json:"db_file_changed"`
+}
+
+// newTestScorer scores on copies of the oracle's databases, so that a write would show.
+func newTestScorer(t *testing.T, limit time.Duration) (*Scorer, string) {
+	t.Helper()
+	dir := t.TempDir()
+	source := testenv.Oracles(t, "eval", "bird", "database")
+	if err := os.CopyFS(dir, os.DirFS(source)); err != nil {
+		t.Fatal(err)
+	}
+	executor, err := eval.NewExecutor(2, eval.Deadlines{Prediction: limit, Gold: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { executor.Close() })
+	scorer := NewScorer(executor, 0)
+	scorer.officialLimit = limit
+	return scorer, dir
+}
+
+func (r pairRow) example(dir string) eval.Example {
+	return eval.Example{ID: r.ID, DB: r.DB, Database: filepath.Join(dir, r.DB, r.DB+".sqlite"), Gold: r.Gold, Difficulty: r.Difficulty}
+}
+
+func TestPairsOracle(t *testing.T) {
+	pairs := rows[pairRow](t, testenv.Oracles(t, "eval", "bird", "pairs.jsonl"))
+	scorers := map[float64]*Scorer{}
+	dirs := map[float64]string{}
+	for _, row := range pairs {
+		if scorers[row.Timeout] == nil {
+			scorers[row.Timeout], dirs[row.Timeout] = newTestScorer(t, time.Duration(row.Timeout*float64(time.Second)))
+		}
+		score, err := scorers[row.Timeout].Score(context.Background(), row.example(dirs[row.Timeout]), row.Pred)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		if score.Right() {
+			got = 1
+		}
+		if got != row.EX || got != row.EXMinidev || int(score.Metrics[MetricEX]) != row.EX {
+			t.Errorf("%s: %s %s, official %d (%s)\n gold %s\n pred %s", row.ID, score.Official, score.Message, row.EX, row.Outcome, row.Gold, row.Pred)
+		}
+		if math.Abs(score.Metrics[MetricSoftF1]-row.SoftF1) > 1e-12 {
+			t.Errorf("%s: soft F1 %v, official %v", row.ID, score.Metrics[MetricSoftF1], row.SoftF1)
+		}
+		if failed := score.Official == eval.PredictionFailed || score.Official == eval.GoldFailed; failed != strings.HasPrefix(row.Outcome, "error") {
+			t.Errorf("%s: %s, official outcome %s", row.ID, score.Official, row.Outcome)
+		}
+		if timedOut := score.Official == eval.TimedOut; timedOut != (row.Outcome == "timeout") {
+			t.Errorf("%s: %s, official outcome %s", row.ID, score.Official, row.Outcome)
+		}
+		if row.Changed && !strings.Contains(score.OfficialNote, "for good") {
+			t.Errorf("%s: the official script changed the database file; the note says %q", row.ID, score.OfficialNote)
+		}
+	}
+	for _, dir := range dirs {
+		sameFiles(t, testenv.Oracles(t, "eval", "bird", "database"), dir)
+	}
+}
+
+// sameFiles checks that nothing in a folder of databases has changed.
+func sameFiles(t *testing.T, want, got string) {
+	t.Helper()
+	if out, err := exec.Command("diff", "-r", want, got).CombinedOutput(); err != nil {
+		t.Errorf("databases changed: %s", out)
+	}
+}
+
+func TestPrintedTablesOracle(t *testing.T) {
+	report := testenv.Oracles(t, "eval", "bird", "report")
+	scorer, dir := newTestScorer(t, OfficialLimit)
+	examples := reportExamples(t, report, dir)
+	predictions, err := ReadPredictions(filepath.Join(report, "predict_dev.json"), examples, PairSafely)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []eval.Result
+	for _, ex := range examples {
+		score, err := scorer.Score(context.Background(), ex, predictions[ex.ID])
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, eval.Result{Example: ex, Score: score})
+	}
+	totals := scorer.Totals(results)
+	for i, name := range []string{"ex.txt", "minidev_ex.txt", "minidev_f1.txt"} {
+		printed, err := os.ReadFile(filepath.Join(report, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(strings.TrimSpace(totals[i].Text), "\n") {
+			if !strings.Contains(string(printed), strings.TrimRight(line, " ")) {
+				t.Errorf("%s: no line %q; official:\n%s", name, line, printed)
+			}
+		}
+	}
+}
+
+// reportExamples builds the dataset of the oracle's report from its gold lines and difficulty file.
+func reportExamples(t *testing.T, report, databases string) []eval.Example {
+	t.Helper()
+	gold, err := os.ReadFile(filepath.Join(report, "dev_gold.sql"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	levels := rows[question](t, filepath.Join(report, "dev.jsonl"))
+	var examples []eval.Example
+	for i, line := range strings.Split(strings.TrimRight(string(gold), "\n"), "\n") {
+		sql, db, _ := strings.Cut(line, "\t")
+		examples = append(examples, eval.Example{ID: levels[i].id(i), Index: i, DB: db, Gold: sql,
+			Database: filepath.Join(databases, db, db+".sqlite"), Difficulty: levels[i].Difficulty})
+	}
+	return examples
+}
+
+func TestTimingOracle(t *testing.T) {
+	type timing struct {
+		ID     string
+		Times  [][2]float64 `json:"times_pred_gold"`
+		Ratio  any          `json:"time_ratio"`
+		Reward any
+	}
+	for _, row := range rows[timing](t, testenv.Oracles(t, "eval", "bird", "ves.jsonl")) {
+		var pred, gold []float64
+		for _, pair := range row.Times {
+			pred, gold = append(pred, pair[0]), append(gold, pair[1])
+		}
+		ratio, err := timeRatio(pred, gold)
+		want, isNumber := row.Ratio.(float64)
+		if isNumber != (err == nil) || isNumber && ratio != want {
+			t.Errorf("%s: ratio %v, %v; official %v", row.ID, ratio, err, row.Ratio)
+		}
+		if want, isNumber := row.Reward.(float64); isNumber && err == nil && reward(ratio) != want {
+			t.Errorf("%s: reward %v, official %v", row.ID, reward(ratio), want)
+		}
+	}
+}
