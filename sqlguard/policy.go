@@ -15,9 +15,11 @@ type Policy struct {
 	// first statement that needs it. Everything that reaches outside (ATTACH, VACUUM INTO, extensions) stays refused.
 	Scratch bool
 
-	// PythonTransactions opens a transaction before an INSERT, UPDATE, DELETE or REPLACE outside one, as Python's sqlite3
-	// does in its default mode; Session.Rollback is then what closing the Python connection does. Only with Scratch.
-	PythonTransactions bool
+	// Python follows Python 3.11's sqlite3 module where it departs from SQLite: text without a statement is an empty
+	// result, anything but white space and comments after the first statement (a second semicolon, say) is refused, and
+	// with Scratch a transaction is opened before an INSERT, UPDATE, DELETE or REPLACE outside one. Session.Rollback
+	// then does what closing the Python connection does.
+	Python bool
 
 	// DoubleQuotedStrings reads "x" as a string where no column x exists (SQLITE_DBCONFIG_DQS_DML), as Python's
 	// sqlite3 does. Off, a misspelt column is an error instead of a constant.
@@ -32,7 +34,7 @@ type Policy struct {
 	ReverseScanOrder bool
 }
 
-// Limits bound one statement. A zero field means the value of AskPolicy.
+// Limits bound one statement. A zero field means the value of AskPolicy, MaxOps excepted.
 type Limits struct {
 	Timeout  time.Duration // from the start of the statement; 250 ms later the worker is killed
 	MaxRows  int           // rows of a result; one more sets Result.Truncated
@@ -40,6 +42,7 @@ type Limits struct {
 	MaxCell  int64         // bytes of one string, blob or stored row (SQLITE_LIMIT_LENGTH): longer ones are a failure
 	MaxLike  int           // bytes of a LIKE or GLOB pattern (SQLITE_LIMIT_LIKE_PATTERN_LENGTH)
 	Memory   int64         // bytes SQLite may allocate for the statement (sqlite3_hard_heap_limit64)
+	MaxOps   int64         // VM instructions, looked at every 1000; the only limit where 0 means none
 }
 
 // AskPolicy is for a person's question to a live file.
@@ -65,6 +68,7 @@ func EvalPolicy() Policy {
 			MaxLike:  1000,
 			Memory:   1 << 30,
 		},
+		Python:              true,
 		DoubleQuotedStrings: true,
 		Immutable:           true,
 	}
@@ -83,7 +87,6 @@ func GoldPolicy() Policy {
 func ScratchPolicy() Policy {
 	p := EvalPolicy()
 	p.Scratch = true
-	p.PythonTransactions = true
 	return p
 }
 

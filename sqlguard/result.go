@@ -58,6 +58,14 @@ type Failure struct {
 	Code    int         `json:"code,omitempty"`   // SQLite's extended result code, 0 when it was not asked
 }
 
+// String is the message and, after a semicolon, the hint.
+func (f *Failure) String() string {
+	if f.Hint == "" {
+		return f.Message
+	}
+	return f.Message + "; " + f.Hint
+}
+
 // FailureKind groups failures by what a caller does with them.
 type FailureKind string
 
