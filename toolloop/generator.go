@@ -63,7 +63,6 @@ type Usage struct {
 	PromptTokens    int           `json:"prompt_tokens"`
 	CachedTokens    int           `json:"cached_tokens"` // of PromptTokens, not computed again
 	GeneratedTokens int           `json:"generated_tokens"`
-	Wait            time.Duration `json:"wait_ns"`    // until the first prompt token was worked on
-	Prefill         time.Duration `json:"prefill_ns"` // until the first token was generated
-	Decode          time.Duration `json:"decode_ns"`
+	FirstToken      time.Duration `json:"first_token_ns"` // from the request to the first token, waiting included
+	Total           time.Duration `json:"total_ns"`       // from the request to the end
 }

@@ -169,19 +169,12 @@ func firstTag(text string, tags ...string) (tag string, at int) {
 
 // parameterTypes returns the declared type of each parameter of a tool; none for a tool that is not there.
 func parameterTypes(tools []Definition, name string) map[string]string {
-	types := map[string]string{}
 	for _, tool := range tools {
-		if tool.Name != name {
-			continue
-		}
-		for _, p := range tool.schema().properties() {
-			if sub, ok := p.Value.(*Object); ok {
-				declared, _ := sub.Get("type")
-				types[p.Key], _ = declared.(string)
-			}
+		if tool.Name == name {
+			return tool.parameterTypes()
 		}
 	}
-	return types
+	return nil
 }
 
 // convertParameter gives a value the type that is declared for it; what cannot be converted stays text.

@@ -2,16 +2,20 @@ package toolloop
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"quern/toolloop/internal/pytext"
 )
 
-// Definition declares a tool to the model.
+// Definition declares a tool to the model. NewDefinition makes one.
 type Definition struct {
 	Name string
 	// JSON is the whole declaration, {"type": "function", "function": {…}}: the template prints it with its keys in this
 	// order.
 	JSON string
+
+	parameters *Object // the JSON Schema of the arguments
 }
 
 // Object is a JSON object that keeps the order of its members.
@@ -65,38 +69,57 @@ type Invocation struct {
 	Repeats   int // how often the model has made this very call before, in this question
 }
 
-// schema returns the declaration's "parameters"; empty where there are none.
-func (d Definition) schema() parameterSchema {
-	v, err := pytext.DecodeJSON(d.JSON)
+// NewDefinition reads a declaration: {"type": "function", "function": {"name": …, "parameters": …}}.
+func NewDefinition(text string) (Definition, error) {
+	v, err := pytext.DecodeJSON(text)
 	if err != nil {
-		return parameterSchema{&Object{}}
+		return Definition{}, fmt.Errorf("toolloop: tool declaration: %w", err)
 	}
-	o, _ := v.(*Object)
-	for _, key := range []string{"function", "parameters"} {
-		if o == nil {
-			break
-		}
-		inner, _ := o.Get(key)
-		o, _ = inner.(*Object)
+	d := Definition{JSON: text, parameters: &Object{}}
+	function := member[*Object](v, "function")
+	if function == nil {
+		return Definition{}, errors.New(`toolloop: tool declaration: no "function"`)
 	}
-	if o == nil {
-		o = &Object{}
+	if d.Name = member[string](function, "name"); d.Name == "" {
+		return Definition{}, errors.New(`toolloop: tool declaration: no "name"`)
 	}
-	return parameterSchema{o}
-}
-
-type parameterSchema struct{ *Object }
-
-func (s parameterSchema) properties() []Member {
-	v, _ := s.Get("properties")
-	if o, ok := v.(*Object); ok {
-		return o.Members
+	if p := member[*Object](function, "parameters"); p != nil {
+		d.parameters = p
 	}
-	return nil
+	return d, nil
 }
 
 // SchemaError returns the text of the error that Python's jsonschema raises for these arguments, or "" when they are
 // what the declaration asks for.
-func (d Definition) SchemaError(args *Object) string {
-	return pytext.SchemaError(d.schema().Object, args)
+func (d Definition) SchemaError(args *Object) string { return pytext.SchemaError(d.parameters, args) }
+
+// Required lists the parameters that a call has to give.
+func (d Definition) Required() (names []string) {
+	for _, r := range member[[]any](d.parameters, "required") {
+		if name, ok := r.(string); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// parameterTypes returns the declared type of each parameter; "" for one that may have several.
+func (d Definition) parameterTypes() map[string]string {
+	types := map[string]string{}
+	if properties := member[*Object](d.parameters, "properties"); properties != nil {
+		for _, p := range properties.Members {
+			types[p.Key] = member[string](p.Value, "type")
+		}
+	}
+	return types
+}
+
+// member returns a member of a JSON object, or the zero value where it is not there or of another type.
+func member[T any](v any, key string) T {
+	var value any
+	if o, ok := v.(*Object); ok && o != nil {
+		value, _ = o.Get(key)
+	}
+	t, _ := value.(T)
+	return t
 }
