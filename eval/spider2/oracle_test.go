@@ -2,14 +2,18 @@ package spider2
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"sort"
 	"strconv"
 	"strings"
 	"testing"
 
+	"quern/eval"
 	"quern/internal/testenv"
+	"quern/sqlguard"
 )
 
 // rows reads an oracle's JSON lines; it fails when there are none.
@@ -172,4 +176,138 @@ func readStandardsForTest(t *testing.T) map[string]standard {
 		t.Fatal(err)
 	}
 	return standards
+}
+
+func TestMain(m *testing.M) {
+	sqlguard.RunWorker()
+	os.Exit(m.Run())
+}
+
+type sqlRow struct {
+	ID        string
+	Instance  string `json:"instance_id"`
+	DB        string `json:"db_id"`
+	SQL       string
+	Gold      string
+	Cond      condition `json:"condition_cols"`
+	Ignore    bool      `json:"ignore_order"`
+	Score     int
+	ErrorInfo *string `json:"error_info"`
+	CSV       *string `json:"result_csv"`
+}
+
+func testExecutor(t *testing.T) *eval.Executor {
+	t.Helper()
+	executor, err := eval.NewExecutor(2, eval.Deadlines{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { executor.Close() })
+	return executor
+}
+
+func TestSQLOracle(t *testing.T) {
+	executor := testExecutor(t)
+	databases := testenv.Oracles(t, "eval", "spider2", "database")
+	for _, row := range rows[sqlRow](t, testenv.Oracles(t, "eval", "spider2", "sql.jsonl")) {
+		dir := t.TempDir()
+		if err := os.WriteFile(dir+"/local900.csv", []byte(row.Gold), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		gold := &Gold{results: dir, standards: map[string]standard{"local900": {Conditions: row.Cond, IgnoreOrder: row.Ignore}}}
+		checkSQL(t, NewScorer(executor, gold, SQLMode), eval.Example{ID: "local900", Database: databaseFile(databases, row.DB)}, row)
+	}
+}
+
+func TestRealSQLOracle(t *testing.T) {
+	d, gold, err := Load(testenv.Shared(t, "data", "spider2"), Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byID := map[string]eval.Example{}
+	for _, ex := range d.Examples {
+		byID[ex.ID] = ex
+	}
+	scorer := NewScorer(testExecutor(t), gold, SQLMode)
+	for _, row := range rows[sqlRow](t, testenv.Oracles(t, "eval", "spider2", "real_sql.jsonl")) {
+		if ex := byID[row.Instance]; fileExists(ex.Database) {
+			checkSQL(t, scorer, ex, row)
+		}
+	}
+}
+
+func checkSQL(t *testing.T, scorer *Scorer, ex eval.Example, row sqlRow) {
+	t.Helper()
+	if !fileExists(ex.Database) {
+		if row.Score != 0 {
+			t.Errorf("%s: no database %s", row.ID, row.DB)
+		}
+		return
+	}
+	score, err := scorer.Score(context.Background(), ex, row.SQL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int(score.Metrics[MetricScore]) != row.Score || score.Right() != (row.Score == 1) {
+		t.Errorf("%s: %s (%s), official %d (%s)\n%s", row.ID, score.Official, score.Message, row.Score, deref(row.ErrorInfo), row.SQL)
+	}
+	if row.CSV == nil {
+		if score.Official != eval.PredictionFailed {
+			t.Errorf("%s: %s, but the official script got no table: %s", row.ID, score.Official, deref(row.ErrorInfo))
+		}
+		return
+	}
+	csv, _, err := scorer.execute(context.Background(), ex, row.SQL, &eval.Score{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if csv != *row.CSV {
+		t.Errorf("%s: CSV\n%q\nofficial\n%q", row.ID, csv, *row.CSV)
+	}
+}
+
+func TestSubmissionOracle(t *testing.T) {
+	type submission struct {
+		Files  map[string]string
+		Report []string
+	}
+	dir := testenv.Shared(t, "data", "spider2")
+	d, gold, err := Load(dir, Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range rows[submission](t, testenv.OracleInputs(t, "eval", "spider2", "submission.jsonl")) {
+		folder := t.TempDir()
+		for id, file := range sub.Files {
+			text, err := os.ReadFile(dir + "/gold/exec_result/" + file + ".csv")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(folder+"/"+id+".csv", text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		predictions, mode, err := ReadPredictions(folder, "")
+		if err != nil || mode != CSVMode {
+			t.Fatal(mode, err)
+		}
+		scorer := NewScorer(nil, gold, mode)
+		var results []eval.Result
+		var scores []string
+		for _, ex := range d.Examples {
+			if text, given := predictions[ex.ID]; given {
+				score, err := scorer.Score(context.Background(), ex, text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				results = append(results, eval.Result{Example: ex, Score: score})
+				scores = append(scores, fmt.Sprintf("'%s': %d", ex.ID, int(score.Metrics[MetricScore])))
+			}
+		}
+		sort.Strings(scores)
+		got := "{" + strings.Join(scores, ", ") + "}\n" + scorer.Totals(results)[0].Text
+		if want := strings.Join(sub.Report, "\n") + "\n"; got != want {
+			t.Errorf("summary\n%s\nofficial\n%s", got, want)
+		}
+	}
 }
