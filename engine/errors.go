@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // The kinds of failure that callers branch on, with errors.Is.
@@ -32,7 +33,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	if e.Path == "" {
+	if e.Path == "" || strings.Contains(e.Err.Error(), e.Path) { // once is enough
 		return fmt.Sprintf("%s: %v", e.Op, e.Err)
 	}
 	return fmt.Sprintf("%s %s: %v", e.Op, e.Path, e.Err)

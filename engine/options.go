@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"log/slog"
 	"strconv"
 )
 
@@ -42,13 +43,13 @@ const (
 	KVQ4_0 KVType = "q4_0" // a quarter; costs accuracy; needs flash attention
 )
 
-// FlashAttention switches the fused attention kernel.
-type FlashAttention int
+// Switch turns something on or off, or leaves it to the engine.
+type Switch int
 
 const (
-	FlashAuto FlashAttention = iota // where the backend has it
-	FlashOn
-	FlashOff
+	Auto Switch = iota // on where it is supported and pays
+	On
+	Off
 )
 
 // LoadOptions are the choices made when a model is loaded. The zero value is the default.
@@ -67,28 +68,39 @@ type LoadOptions struct {
 // EngineOptions are the choices made when an Engine is made. The zero value is the default: one lane.
 type EngineOptions struct {
 	// ContextLength is the most tokens (prompt and generation) that one lane can hold; 0 is the length the model was
-	// trained with, at most 32768.
+	// trained with, at most 16384.
 	ContextLength int
 	// Lanes is how many requests run at once, 1 to 128; 0 is 1. Further requests wait.
 	Lanes int
 	// Pool is how many tokens all lanes and held prefixes can hold together; 0 is Lanes × ContextLength. A smaller
 	// pool saves memory; a lane that finds it full is set back and runs again later.
 	Pool int
-	// Holders is how many finished prefixes stay in memory for requests that begin with the same tokens;
-	// 0 is as many as Lanes, -1 none. For hybrid models each costs one recurrent state.
+	// Holders is how many sequences beside the lanes stay in memory for requests that begin with the same tokens;
+	// 0 is as many as Lanes and at least 8 (none with SplitKV), -1 none. For hybrid models each costs one recurrent state.
 	Holders int
-	// BatchTokens is the most tokens computed in one step (n_ubatch); 0 is 512.
+	// Rollback is how many tokens a hybrid model can take back at the end of a sequence, where its architecture
+	// supports it; each costs one more recurrent state per sequence. 0 is none. Other models can always take back.
+	Rollback int
+	// BatchTokens is the most tokens computed in one step (n_batch and n_ubatch); 0 is 512.
 	BatchTokens int
-	// Threads are the CPU threads for decoding and for prompts; 0 is the number of physical cores allowed here.
+	// Threads are the CPU threads for decoding, and PromptThreads those for prompts; 0 is one per CPU allowed here
+	// (GOMAXPROCS), and as many as Threads.
 	Threads, PromptThreads int
 
 	KVType         KVType // "" is KVF16
-	FlashAttention FlashAttention
-	// SplitKV gives each lane its own share of the pool instead of one shared one. Faster for many lanes that have
-	// little in common, but a prefix can then not be shared.
+	FlashAttention Switch // the fused attention kernel
+	// GraphSampling lets the compute graph itself choose the tokens of greedy requests, so that no logits leave the
+	// GPU. Auto is on where the model's output layer lies on a GPU.
+	GraphSampling Switch
+	// SplitKV gives each sequence its own share of the memory instead of one shared pool. Faster for many lanes that
+	// have little in common; a shared prefix is then copied, and Pool does not apply.
 	SplitKV bool
-	// Deterministic keeps lane order fixed and never preempts, so that a run can be repeated to the bit on the same machine.
+	// Deterministic makes batches depend on the requests and not on the clock, so that a run can be repeated to the
+	// bit on the same machine; see Engine.Join and Request.Order. Nothing is preempted then.
 	Deterministic bool
+
+	// Log gets what the scheduler has to tell (debug level: hits and misses of held prefixes); nil is none.
+	Log *slog.Logger
 
 	// Adapters are applied to every request of this engine, each with its scale.
 	Adapters []AdapterScale

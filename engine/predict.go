@@ -1,6 +1,9 @@
 package engine
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Option is a choice for New, in go-llama.cpp's words.
 type Option func(*LoadOptions)
@@ -29,7 +32,22 @@ func SetKVType(t KVType) Option { return func(o *LoadOptions) { o.Engine.KVType 
 func SetLoadProgress(f func(share float64)) Option { return func(o *LoadOptions) { o.Progress = f } }
 
 // New loads a model and makes an Engine for it, which owns the model: Close frees both.
-func New(ctx context.Context, path string, opts ...Option) (*Engine, error) { return nil, errStub }
+func New(ctx context.Context, path string, opts ...Option) (*Engine, error) {
+	var o LoadOptions
+	for _, set := range opts {
+		set(&o)
+	}
+	m, err := Load(ctx, path, o)
+	if err != nil {
+		return nil, err
+	}
+	e, err := m.NewEngine(ctx, o.Engine)
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	e.ownsModel = true
+	return e, nil
+}
 
 // PredictOption is a choice for Predict, in go-llama.cpp's words.
 type PredictOption func(*predictOptions)
@@ -85,5 +103,29 @@ func SetTokenCallback(f func(text string) bool) PredictOption {
 // Predict completes a text and returns what was generated, without the prompt. The text is taken as the caller's own:
 // special tokens in it are recognised. For conversations use a ChatTemplate, Tokenize and Generate.
 func (e *Engine) Predict(ctx context.Context, text string, opts ...PredictOption) (string, error) {
-	return "", errStub
+	p := predictOptions{callback: func(string) bool { return true }}
+	for _, set := range opts {
+		set(&p)
+	}
+	var err error
+	if p.request.Prompt, err = e.model.Tokenize([]Segment{{Text: text, FromTemplate: true}}); err != nil {
+		return "", err
+	}
+	stream, err := e.Generate(ctx, p.request)
+	if err != nil {
+		return "", err
+	}
+	for event, err := range stream.Events() {
+		if err != nil {
+			return "", err
+		}
+		if event.Text != "" && !p.callback(event.Text) {
+			break
+		}
+	}
+	result, err := stream.Wait()
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return result.Text, err
 }

@@ -1,6 +1,10 @@
 package engine
 
-import "context"
+import (
+	"context"
+
+	"quern/engine/internal/llama"
+)
 
 // QuantizeOptions say what Quantize writes.
 type QuantizeOptions struct {
@@ -18,8 +22,10 @@ type QuantizeOptions struct {
 }
 
 // QuantizeTypes are the types that Quantize knows, from small to large.
-func QuantizeTypes() []string { return nil }
+func QuantizeTypes() []string { return llama.FileTypes() }
 
 // Quantize writes a quantized copy of a GGUF file with llama.cpp's own code. The output appears under its name only
 // when it is complete. Ending ctx stops it between two tensors.
-func Quantize(ctx context.Context, input, output string, opt QuantizeOptions) error { return errStub }
+func Quantize(ctx context.Context, input, output string, opt QuantizeOptions) error {
+	return errUnsupported
+}

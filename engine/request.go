@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"iter"
 	"time"
 )
 
@@ -95,20 +94,8 @@ type Usage struct {
 	PromptTokens int // length of the prompt
 	CachedTokens int // of these, taken from memory
 	Generated    int
-	Queued       time.Duration // from submission to the first step
-	Prefill      time.Duration // from there to the first generated token
-	Decode       time.Duration // from there to the end
+	Preempted    int // times the request lost its place for want of room, and was read again
+	// FirstToken is the time from submission to the first generated token, Total that to the end, both as the reader
+	// of the stream saw them.
+	FirstToken, Total time.Duration
 }
-
-// Stream is a running generation. It must be read by one goroutine.
-type Stream struct{}
-
-// Events yields each event as it happens, EventDone last. A cancelled generation is an EventDone with StopCancelled,
-// not an error; an error (ErrDecode, ErrClosed) ends the sequence. Leaving the loop early cancels the generation.
-func (s *Stream) Events() iter.Seq2[Event, error] { return nil }
-
-// Wait reads the stream to its end.
-func (s *Stream) Wait() (Result, error) { return Result{}, errStub }
-
-// Cancel ends the generation within one step. It may be called from any goroutine, at any time.
-func (s *Stream) Cancel() {}

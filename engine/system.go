@@ -1,5 +1,11 @@
 package engine
 
+import (
+	"log/slog"
+
+	"quern/engine/internal/llama"
+)
+
 // SystemInfo says what this binary was built with and what it finds on this machine.
 type SystemInfo struct {
 	LlamaCpp string   // version of llama.cpp that is linked
@@ -17,10 +23,22 @@ type Device struct {
 }
 
 // System reads it. It needs no model; with a CUDA build it starts the driver.
-func System() SystemInfo { return SystemInfo{} }
+func System() SystemInfo {
+	info := SystemInfo{LlamaCpp: LlamaVersion(), Backends: Backends(), CPU: CPUFeatures()}
+	for _, d := range llama.Devices() {
+		info.Devices = append(info.Devices, Device(d))
+	}
+	return info
+}
 
-// CPUFeatures are the instruction sets that llama.cpp uses here. Unlike System it starts no backend.
-func CPUFeatures() []string { return nil }
+// Backends are the backends that are compiled in. Unlike System it starts none.
+func Backends() []string { return llama.Backends() }
+
+// CPUFeatures are the instruction sets that llama.cpp was compiled to use. Unlike System it starts no backend.
+func CPUFeatures() []string { return llama.CPUFeatures() }
 
 // LlamaVersion is the version of the llama.cpp that is linked, such as "0.5.0".
-func LlamaVersion() string { return "" }
+func LlamaVersion() string { return llama.Version() }
+
+// SetLogger sends llama.cpp's own log to l, lines of at least the given level; nil silences it, as at the start.
+func SetLogger(l *slog.Logger, level slog.Level) { llama.SetLogger(l, level) }

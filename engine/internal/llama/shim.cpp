@@ -83,7 +83,8 @@ void on_log(ggml_log_level level, const char *text, void *) {
 // on_abort is called by a failed GGML_ASSERT just before abort(). The checks on our side keep such calls from being
 // made; this is the second line of defence. Inside a wrapped call the exception unwinds to it.
 void on_abort(const char *message) {
-	if (current) throw std::runtime_error(std::string("internal check failed: ") + message);
+	const char *file = strrchr(message, '/'); // the path of the build is of no use to the reader
+	if (current) throw std::runtime_error(std::string("llama.cpp's own check failed: ") + (file ? file + 1 : message));
 	fprintf(stderr, "%s\n", message);
 }
 
@@ -206,6 +207,13 @@ void qn_top(const float *x, int32_t n, int32_t *out, int32_t k) {
 	std::partial_sort(ids.begin(), ids.begin() + k, ids.end(),
 		[x](int32_t a, int32_t b) { return x[a] > x[b] || (x[a] == x[b] && a < b); });
 	std::copy(ids.begin(), ids.begin() + k, out);
+}
+
+void qn_attrs(const llama_vocab *vocab, uint32_t *out) {
+	const int32_t n = llama_vocab_n_tokens(vocab);
+	for (int32_t id = 0; id < n; id++) {
+		out[id] = uint32_t(llama_vocab_get_attr(vocab, id)) | (llama_vocab_is_eog(vocab, id) ? 1u << 31 : 0);
+	}
 }
 
 char *qn_pieces(const llama_vocab *vocab, bool special, uint32_t *ends) {

@@ -51,6 +51,9 @@ double qn_log_sum_exp(const float *x, int32_t n);
 // qn_top writes the indices of the k largest of n numbers, largest first.
 void qn_top(const float *x, int32_t n, int32_t *out, int32_t k);
 
+// qn_attrs writes llama_vocab_get_attr of all tokens, with bit 31 set where llama_vocab_is_eog holds.
+void qn_attrs(const struct llama_vocab *vocab, uint32_t *out);
+
 // qn_pieces writes the pieces of all tokens behind one another, and where each ends. Both arrays are malloc'ed.
 char *qn_pieces(const struct llama_vocab *vocab, bool special, uint32_t *ends);
 

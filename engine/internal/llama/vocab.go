@@ -19,6 +19,9 @@ const (
 	AttrUnused      Attr = C.LLAMA_TOKEN_ATTR_UNUSED
 	AttrControl     Attr = C.LLAMA_TOKEN_ATTR_CONTROL
 	AttrUserDefined Attr = C.LLAMA_TOKEN_ATTR_USER_DEFINED
+	AttrLstrip      Attr = C.LLAMA_TOKEN_ATTR_LSTRIP
+	AttrRstrip      Attr = C.LLAMA_TOKEN_ATTR_RSTRIP
+	AttrEOG         Attr = 1 << 31 // the token ends a generation (llama_vocab_is_eog); not a bit of llama.cpp
 )
 
 // VocabSize is llama_vocab_n_tokens.
@@ -34,17 +37,13 @@ func (m *Model) TokenText(id Token) string {
 	return C.GoString(C.llama_vocab_get_text(m.vocab, C.llama_token(id)))
 }
 
-// TokenAttr is llama_vocab_get_attr.
-func (m *Model) TokenAttr(id Token) Attr {
-	if !m.valid(id) {
-		return 0
+// TokenAttrs are the attributes of all tokens (llama_vocab_get_attr).
+func (m *Model) TokenAttrs() []Attr {
+	attrs := make([]Attr, m.VocabSize())
+	if len(attrs) > 0 {
+		C.qn_attrs(m.vocab, (*C.uint32_t)(unsafe.Pointer(&attrs[0])))
 	}
-	return Attr(C.llama_vocab_get_attr(m.vocab, C.llama_token(id)))
-}
-
-// IsEOG says whether the token ends a generation (llama_vocab_is_eog).
-func (m *Model) IsEOG(id Token) bool {
-	return m.valid(id) && bool(C.llama_vocab_is_eog(m.vocab, C.llama_token(id)))
+	return attrs
 }
 
 // BOS and EOS are ids, or -1 where the vocabulary has none.
