@@ -93,10 +93,12 @@ func TurnSQL(text string) string {
 // isQuery says whether text begins as a statement that reads.
 func isQuery(text string) bool { return queryStart.MatchString(text) }
 
+const sqlName = "(?:\\w+|\"[^\"]*\"|`[^`]*`|\\[[^\\]]*\\])"
+
 var (
 	anyFence    = regexp.MustCompile("(?s)```(?:[ \t]*[A-Za-z0-9_+-]*[ \t]*\r?\n|(?i:sql|sqlite)\\b)(.*?)(?:```|$)")
 	answerLabel = regexp.MustCompile(`(?i)^\s*(?:sql ?query|final sql|sql|query|answer)\s*:\s*`)
-	queryStart  = regexp.MustCompile(`(?i)^(?:\s|--[^\n]*\n|/\*(?s:.*?)\*/|\()*(?:SELECT|WITH|VALUES)\b`)
+	queryStart  = regexp.MustCompile(`(?i)^(?:\s|--[^\n]*\n|/\*(?s:.*?)\*/|\()*(?:SELECT\b|VALUES\s*\(|WITH\s+(?:RECURSIVE\s+)?` + sqlName + `\s*(?:\([^)]*\))?\s*AS\b)`)
 	// proseAfter is where an unfenced statement ends: its semicolon at the end of a line, or a blank line.
 	proseAfter = regexp.MustCompile(`;[ \t]*\r?\n|\n[ \t\r]*\n`)
 )
