@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"quern/internal/buildinfo"
+	"quern/sqlguard"
 )
 
 // Exit codes of the binary.
@@ -44,6 +45,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 
 // Main runs the command line of this process and returns its exit code.
 func Main() int {
+	sqlguard.RunWorker()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return Run(ctx, os.Args, Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
@@ -77,6 +79,7 @@ func newApp(env Env) *cli.App {
 		Writer:    env.Stdout,
 		ErrWriter: env.Stderr,
 		Commands: []*cli.Command{
+			sqlCommand(env),
 			pullCommand(env),
 			completionCommand(env),
 			manCommand(env),
