@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -195,4 +196,104 @@ func TestTimingOracle(t *testing.T) {
 			t.Errorf("%s: reward %v, official %v", row.ID, reward(ratio), want)
 		}
 	}
+}
+
+// Inputs on which official scripts do not end: here each ends in time, with a verdict that says what theirs would do.
+func TestHangCases(t *testing.T) {
+	scorer, dir := newTestScorer(t, 300*time.Millisecond)
+	for _, row := range rows[pairRow](t, testenv.OracleInputs(t, "eval", "hang_cases.jsonl")) {
+		score, err := scorer.Score(context.Background(), row.example(dir), row.Pred)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if score.Official == eval.TimedOut && score.OfficialNote == "" || score.Official == eval.HarnessError {
+			t.Errorf("%s: %s, note %q", row.ID, score.Official, score.OfficialNote)
+		}
+	}
+}
+
+func TestPredictionFiles(t *testing.T) {
+	examples := []eval.Example{{ID: "1471", DB: "a"}, {ID: "1472", DB: "a"}, {ID: "1480", DB: "b"}}
+	for _, c := range []struct {
+		name, file string
+		pairing    Pairing
+		want       map[string]string
+		err        string
+	}{
+		{"indices", `{"0":"x\t----- bird -----\ta","1":"y\t----- bird -----\ta","2":"z\t----- bird -----\tb"}`, PairSafely, map[string]string{"1471": "x", "1472": "y", "1480": "z"}, ""},
+		{"question ids", `{"1471":"x","1480":"z\t----- bird -----\tb"}`, PairSafely, map[string]string{"1471": "x", "1480": "z"}, ""},
+		{"no text", `{"0":0,"1":"y","2":null}`, PairSafely, map[string]string{"1471": "", "1472": "y", "1480": ""}, ""},
+		{"keys sorted as text", `{"0":"x","2":"z","1":"y"}`, PairSafely, nil, "not in the questions' order"},
+		{"keys sorted as text, by key", `{"0":"x","2":"z","1":"y"}`, PairByKey, map[string]string{"1471": "x", "1472": "y", "1480": "z"}, ""},
+		{"by position", `{"7":"x","2":"z"}`, PairByPosition, map[string]string{"1471": "x", "1472": "z"}, ""},
+		{"another database", `{"0":"x\t----- bird -----\tb"}`, PairSafely, nil, "is for database b, but question 1471 is about a"},
+		{"foreign keys", `{"q1":"x"}`, PairSafely, nil, "neither indices"},
+		{"no object", `["x"]`, PairSafely, nil, "no BIRD prediction file"},
+		{"cut off", `{"0":"x"`, PairSafely, nil, "no BIRD prediction file"},
+	} {
+		path := filepath.Join(t.TempDir(), "predict.json")
+		if err := os.WriteFile(path, []byte(c.file), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadPredictions(path, examples, c.pairing)
+		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("%s: error %v, want %q", c.name, err, c.err)
+		}
+		if c.err == "" && !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Every published prediction file of mini-dev and dev pairs with its questions.
+func TestPublishedPredictions(t *testing.T) {
+	data := testenv.Shared(t, "data", "bird")
+	files, _ := filepath.Glob(filepath.Join(data, "predictions", "*.json"))
+	if len(files) == 0 {
+		t.Fatal("no prediction file")
+	}
+	for _, path := range files {
+		split := "dev"
+		if strings.Contains(path, "mini_dev") {
+			split = "mini_dev_sqlite"
+		}
+		d, err := Load(data, split)
+		if err != nil {
+			t.Fatal(err)
+		}
+		predictions, err := ReadPredictions(path, d.Examples, PairSafely)
+		if err != nil {
+			t.Error(err)
+		} else if len(predictions) != len(d.Examples) {
+			t.Errorf("%s: %d predictions for %d questions", path, len(predictions), len(d.Examples))
+		}
+		if d.RequireDatabases(d.Examples) == nil {
+			t.Errorf("%s: databases that are not there were found", split)
+		}
+	}
+}
+
+func TestDescriptions(t *testing.T) {
+	got := describeTable("frpm", "\ufefforiginal_column_name,column_name,column_description,data_format,value_description\n"+
+		"CDSCode,,\"the code,\nof the school\",integer,\nStatus,,,text,\"Active\nClosed\"\nx,,,,\nCaf\xe9,,caf\xe9,text,\n")
+	want := []string{"frpm.CDSCode: the code, of the school", "frpm.Status: Active Closed", "frpm.Café: café"}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("descriptions %q, want %q", got, want)
+	}
+}
+
+func FuzzPredictions(f *testing.F) {
+	f.Add(`{"0":"x\t----- bird -----\ta"}`)
+	f.Add(`{"0":{"a":[1]},"0":2}`)
+	examples := []eval.Example{{ID: "7", DB: "a"}}
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "predict.json")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		predictions, err := ReadPredictions(path, examples, PairSafely)
+		if err == nil && len(predictions) > len(examples) {
+			t.Errorf("%d predictions for %d questions", len(predictions), len(examples))
+		}
+	})
 }

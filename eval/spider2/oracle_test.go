@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"sort"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"quern/eval"
 	"quern/internal/testenv"
@@ -261,8 +263,61 @@ func checkSQL(t *testing.T, scorer *Scorer, ex eval.Example, row sqlRow) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if csv != *row.CSV {
+	switch {
+	case csv == *row.CSV:
+	case sameButForLastDigits(csv, *row.CSV):
+		t.Logf("%s: known deviation: this SQLite adds floats with compensation, the official runtime's 3.40 without", row.ID)
+	default:
 		t.Errorf("%s: CSV\n%q\nofficial\n%q", row.ID, csv, *row.CSV)
+	}
+}
+
+// sameButForLastDigits compares cell by cell, numbers to 12 digits.
+func sameButForLastDigits(a, b string) bool {
+	x, errX := readTable(a)
+	y, errY := readTable(b)
+	if errX != nil || errY != nil || len(x.rows) != len(y.rows) {
+		return false
+	}
+	for i := range x.rows {
+		for j, cell := range x.rows[i] {
+			f, okF := parseFloat(cell)
+			g, okG := parseFloat(y.rows[i][j])
+			if cell != y.rows[i][j] && !(okF && okG && math.Abs(f-g) <= 1e-12*math.Abs(g)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Inputs on which official scripts do not end: here each ends in time with a verdict that says what theirs would do.
+func TestHangCases(t *testing.T) {
+	type hang struct {
+		ID   string
+		DB   string `json:"db_id"`
+		Gold string
+		Pred string
+	}
+	executor, err := eval.NewExecutor(2, eval.Deadlines{Prediction: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer executor.Close()
+	databases := testenv.Oracles(t, "eval", "spider2", "database")
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/local900.csv", []byte("n\n8\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	scorer := NewScorer(executor, &Gold{results: dir, standards: map[string]standard{}}, SQLMode)
+	for _, row := range rows[hang](t, testenv.OracleInputs(t, "eval", "hang_cases.jsonl")) {
+		score, err := scorer.Score(context.Background(), eval.Example{ID: "local900", Database: databaseFile(databases, row.DB)}, row.Pred)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if score.Official == eval.TimedOut && score.OfficialNote == "" || score.Official == eval.HarnessError {
+			t.Errorf("%s: %s, note %q", row.ID, score.Official, score.OfficialNote)
+		}
 	}
 }
 
