@@ -28,20 +28,37 @@ func ReadSchema(ctx context.Context, db Database, profile toolloop.Profile) (*Sc
 	if err != nil {
 		return nil, fmt.Errorf("sqltool: read the schema: %w", err)
 	}
-	for _, t := range schema.Tables {
-		if !s.hermes || inHermesPrompt(t) {
-			s.tables = append(s.tables, t)
-		}
+	s.tables = schema.Tables
+	if s.hermes {
+		s.tables, err = hermesTables(ctx, db, schema.Tables)
 	}
-	return s, nil
+	return s, err
 }
 
-// inHermesPrompt is the reference's selection: type = 'table', a definition, and a name NOT LIKE 'sqlite_%', in which
-// the underscore stands for any character.
-func inHermesPrompt(t sqlguard.Table) bool {
-	const hidden = "sqlite"
-	like := len(t.Name) > len(hidden) && strings.EqualFold(t.Name[:len(hidden)], hidden)
-	return !t.View && t.SQL != "" && !like
+// hermesTables selects and orders tables with the reference's own query, which also finds the inner tables of virtual
+// ones. Where the guard hides the catalogue, the visible tables stand in its order already.
+func hermesTables(ctx context.Context, db Database, known []sqlguard.Table) ([]sqlguard.Table, error) {
+	result, err := db.Query(ctx, "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND sql IS NOT NULL ORDER BY name")
+	if err != nil {
+		return nil, fmt.Errorf("sqltool: read the schema: %w", err)
+	}
+	var tables []sqlguard.Table
+	if result.Failure != nil {
+		for _, t := range known {
+			if !t.View {
+				tables = append(tables, t)
+			}
+		}
+		return tables, nil
+	}
+	for _, row := range result.Rows {
+		table := sqlguard.Table{Name: row[0].Data, SQL: row[1].Data}
+		if i := slices.IndexFunc(known, func(t sqlguard.Table) bool { return t.Name == table.Name }); i >= 0 {
+			table = known[i]
+		}
+		tables = append(tables, table)
+	}
+	return tables, nil
 }
 
 // detail says how much of a schema is written.

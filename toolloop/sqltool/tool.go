@@ -107,3 +107,15 @@ func observation(sql, full, shown string) toolloop.Observation {
 	}
 	return obs
 }
+
+// GuardPolicy is the policy to open a guard with for this profile: for hermes as Oumi's run_sql had its connection in
+// training (Python's sqlite3, 100 million VM instructions, no cap on rows), for the others the base unchanged.
+func GuardPolicy(base sqlguard.Policy, profile toolloop.Profile) sqlguard.Policy {
+	if profile.Name != toolloop.ProfileHermes {
+		return base
+	}
+	base.Python, base.DoubleQuotedStrings = true, true
+	base.Limits.MaxOps = 100_000_000
+	base.Limits.MaxRows = max(base.Limits.MaxRows, 500_000)
+	return base
+}

@@ -73,7 +73,7 @@ func AppendJSONString(b []byte, s string) []byte {
 			b = append(b, `\b`...)
 		case r == '\f':
 			b = append(b, `\f`...)
-		case 0x20 <= r && r < 0x7f || r == 0x7f:
+		case 0x20 <= r && r < 0x7f:
 			b = append(b, byte(r))
 		case r > 0xffff:
 			r -= 0x10000

@@ -3,7 +3,7 @@ import json, os, pprint, random, jsonschema
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 rnd = random.Random(7)
-WORDS = ["SELECT", "a", "FROM", "t\n", "it's", '"q"', "é", "日本", "🎉", "\t", "\\", "\x85", "x" * 90, " ", "\u2028", "\x00", "\xa0", "\xad", "\ue000"]
+WORDS = ["SELECT", "a", "FROM", "t\n", "it's", '"q"', "é", "日本", "🎉", "\t", "\\", "\x85", "\x7f", "x" * 90, " ", "\u2028", "\x00", "\xa0", "\xad", "\ue000"]
 
 
 def text():
