@@ -130,6 +130,7 @@ func (s *Scheduler) growth(j *job, n int) int {
 func (s *Scheduler) start(j *job, from match, bounds []int) error {
 	q, err := s.seat(j, &from)
 	if err != nil {
+		s.finish(j, Failed, err)
 		return err
 	}
 	q.tokens = j.tokens[:from.n] // the same tokens, in the list that now goes on
