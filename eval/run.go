@@ -62,10 +62,14 @@ func (e *Interrupted) Error() string {
 const tooManyFailures = 20
 
 // Run answers and scores the examples and writes the results file. scorer may be nil where there is no gold; exec is needed
-// for votes only. A question on which our side breaks is recorded as such and the run goes on; a later run with the
+// for votes and for doubts about gold queries, and may be nil without them. A question on which our side breaks is recorded as such and the run goes on; a later run with the
 // same checkpoint does it again.
 func Run(ctx context.Context, m Manifest, examples []Example, predictor Predictor, scorer Scorer, exec *Executor, opts RunOptions) (Progress, error) {
-	r := &run{predictor: predictor, scorer: scorer, exec: exec, opts: opts, start: time.Now()}
+	r := &run{predictor: predictor, scorer: scorer, opts: opts, start: time.Now()}
+	if exec != nil {
+		r.exec = exec
+		r.doubts = func(ctx context.Context, ex Example) ([]Doubt, error) { return GoldDoubts(ctx, exec, ex) }
+	}
 	r.progress.Total = len(examples)
 	ck := &checkpoint{done: map[string][]byte{}}
 	if opts.Checkpoint != "" {
@@ -93,6 +97,7 @@ type run struct {
 	predictor  Predictor
 	scorer     Scorer
 	exec       runner
+	doubts     func(context.Context, Example) ([]Doubt, error)
 	opts       RunOptions
 	checkpoint *checkpoint
 	start      time.Time
@@ -266,6 +271,11 @@ func (r *run) judge(ctx context.Context, q *question, result *Result) (err error
 	}
 	if result.Score, err = ScorePrediction(ctx, r.scorer, q.example, *p); err != nil {
 		return err
+	}
+	if r.doubts != nil && !result.Score.Right() && result.Score.Official != HarnessError {
+		if result.Score.Doubts, err = r.doubts(ctx, q.example); err != nil {
+			return err
+		}
 	}
 	if p.Vote != nil {
 		greedy := q.samples[0]

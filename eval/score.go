@@ -34,6 +34,7 @@ type Score struct {
 	Gold       *Table             `json:"gold_rows,omitempty"`  // first rows of both results, for the reader
 	Predicted  *Table             `json:"pred_rows,omitempty"`  //
 	Flags      []string           `json:"flags,omitempty"`      // observations, such as FlagExactText
+	Doubts     []Doubt            `json:"doubts,omitempty"`     // reasons to suspect the gold; looked for where the prediction is not right
 	Detail     any                `json:"detail,omitempty"`     // the benchmark's own partial results
 }
 
@@ -46,7 +47,6 @@ const (
 	FlagSingleScalar  = "single_scalar"  // the gold's result is one cell
 	FlagBothEmpty     = "both_empty"     // both results have no rows: weak evidence
 	FlagUnparseable   = "unparseable"    // Spider's own parser does not understand the prediction
-	FlagSuspectGold   = "suspect_gold"   // evidence that the gold is wrong; Message or Detail tells
 	FlagSideEffects   = "side_effects"   // the prediction wrote something
 	FlagNearMiss      = "near_miss"      // right within a tolerance of 1e-3 relative, or but for the types
 	FlagPermuted      = "permuted"       // right but for the order of columns
