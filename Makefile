@@ -13,9 +13,10 @@ COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LLAMA   := $(shell scripts/llama.sh key)
 LDFLAGS := -s -w -X quern/internal/buildinfo.Version=$(VERSION) -X quern/internal/buildinfo.Commit=$(COMMIT) \
            -X quern/internal/buildinfo.Llama=$(LLAMA)
-# One static binary on Linux; CUDA needs the dynamic loader for the driver.
+# One static binary on Linux; CUDA needs the dynamic loader for the driver. ld would warn that a static dlopen is of
+# no use, which is true and harmless: ggml's plug-in loader is linked and never called.
 ifeq ($(shell uname -s)$(CUDA),Linux)
-LDFLAGS += -linkmode external -extldflags "-static"
+LDFLAGS += -linkmode external -extldflags "-static$(if $(findstring --no-warnings,$(shell ld --help 2>/dev/null)), -Wl$(comma)--no-warnings)"
 endif
 
 export CGO_ENABLED := 1

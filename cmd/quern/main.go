@@ -5,6 +5,10 @@ import (
 	"os"
 
 	"quern/internal/cli"
+	"quern/sqlguard"
 )
 
-func main() { os.Exit(cli.Main()) }
+func main() {
+	sqlguard.RunWorker() // does not return in a worker process
+	os.Exit(cli.Main())
+}

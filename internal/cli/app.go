@@ -80,6 +80,8 @@ func newApp(env Env) *cli.App {
 		ErrWriter: env.Stderr,
 		Commands: []*cli.Command{
 			sqlCommand(env),
+			askCommand(env),
+			demoCommand(env),
 			pullCommand(env),
 			completionCommand(env),
 			manCommand(env),

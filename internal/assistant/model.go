@@ -1,0 +1,223 @@
+package assistant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"quern/engine"
+	"quern/internal/enginegen"
+	"quern/prompts"
+	"quern/toolloop"
+	"quern/toolloop/sqltool"
+)
+
+// ModelOptions say which model is run and how. The zero value of each field but Path is a default.
+type ModelOptions struct {
+	Path     string // GGUF file
+	Load     engine.LoadOptions
+	Adapters []AdapterFile
+
+	// Backend runs the generations on an OpenAI-compatible server at this address; Path is then loaded for its
+	// vocabulary and template only.
+	Backend      string
+	BackendModel string // the model's name there
+
+	Profile      string // toolloop profile; "" by the model's metadata
+	Prompt       string // folder of a prompt pack; "" the profile's own
+	ColumnPolicy string
+	ChatTemplate string // file; "" the model's own
+	Thinking     *bool
+	Reference    bool // special tokens recognised in content too, for exact replay
+
+	// Limits replace the profile's where they are not zero.
+	MaxTurns, MaxNewTokens, MaxInputTokens, ResponseLength int
+
+	Sampling toolloop.Sampling
+	LogProbs bool
+}
+
+// AdapterFile is a LoRA adapter (GGUF) with its strength.
+type AdapterFile struct {
+	Path  string
+	Scale float32
+}
+
+// Model is a loaded model with the loop that it was trained in. It may serve many databases at once.
+type Model struct {
+	Name     string // for people and records
+	Profile  toolloop.Profile
+	Pack     *prompts.Pack
+	Limits   toolloop.Limits
+	Sampling toolloop.Sampling
+	Engine   *engine.Engine // nil with a Backend
+	Template *engine.ChatTemplate
+
+	options   ModelOptions
+	generator toolloop.Generator
+	renderer  toolloop.Renderer
+	tokenizer toolloop.Tokenizer
+	weights   *engine.Model
+	adapters  []*engine.Adapter
+}
+
+// OpenModel loads a model, or its vocabulary where a server generates.
+func OpenModel(ctx context.Context, o ModelOptions) (m *Model, err error) {
+	m = &Model{options: o, Sampling: o.Sampling}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	o.Load.VocabOnly = o.Backend != ""
+	if m.weights, err = engine.Load(ctx, o.Path, o.Load); err != nil {
+		return m, err
+	}
+	m.Name = m.weights.Name()
+	if m.Name == "" {
+		m.Name = strings.TrimSuffix(filepath.Base(o.Path), ".gguf")
+	}
+	if m.Template, err = m.template(); err != nil {
+		return m, err
+	}
+	m.renderer, m.tokenizer = enginegen.Renderer{Template: m.Template}, enginegen.Tokenizer{Model: m.weights}
+	if err := m.choose(); err != nil {
+		return m, err
+	}
+	return m, m.start(ctx)
+}
+
+func (m *Model) template() (*engine.ChatTemplate, error) {
+	if m.options.ChatTemplate == "" {
+		return m.weights.ChatTemplate()
+	}
+	source, err := os.ReadFile(m.options.ChatTemplate)
+	if err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
+	template, err := engine.ParseChatTemplate(string(source), "", "")
+	if err != nil {
+		return nil, fmt.Errorf("chat template %s: %w", m.options.ChatTemplate, err)
+	}
+	return template, nil
+}
+
+// choose settles profile, prompt pack and limits.
+func (m *Model) choose() (err error) {
+	o := m.options
+	if o.Profile != "" {
+		m.Profile, err = toolloop.ProfileNamed(o.Profile)
+	} else {
+		m.Profile, err = toolloop.ProfileFor(m.weights.Architecture(), m.Template.Source())
+	}
+	if err != nil {
+		return err
+	}
+	if o.Prompt != "" {
+		m.Pack, err = prompts.Load(os.DirFS(o.Prompt))
+	} else {
+		m.Pack, err = prompts.ForProfile(m.Profile.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if m.Pack.Profile != m.Profile.Name {
+		return fmt.Errorf("prompt pack %s is written for the profile %s, the model runs as %s: choose another pack, or --profile %s",
+			m.Pack.Name, m.Pack.Profile, m.Profile.Name, m.Pack.Profile)
+	}
+	m.Limits = m.Profile.Limits
+	for limit, value := range map[*int]int{
+		&m.Limits.MaxTurns: o.MaxTurns, &m.Limits.MaxNewTokens: o.MaxNewTokens,
+		&m.Limits.MaxInputTokens: o.MaxInputTokens, &m.Limits.ResponseLength: o.ResponseLength,
+	} {
+		if value > 0 {
+			*limit = value
+		}
+	}
+	return nil
+}
+
+// start makes the generator: an engine in this process, or a server.
+func (m *Model) start(ctx context.Context) (err error) {
+	if m.options.Backend != "" {
+		return errors.New("--backend is not joined yet")
+	}
+	opts := m.options.Load.Engine
+	for _, file := range m.options.Adapters {
+		adapter, err := m.weights.LoadAdapter(ctx, file.Path)
+		if err != nil {
+			return err
+		}
+		m.adapters = append(m.adapters, adapter)
+		opts.Adapters = append(opts.Adapters, engine.AdapterScale{Adapter: adapter, Scale: file.Scale})
+	}
+	if m.Engine, err = m.weights.NewEngine(ctx, opts); err != nil {
+		return err
+	}
+	m.generator = enginegen.Generator{Engine: m.Engine, LogProbs: m.options.LogProbs}
+	return nil
+}
+
+// Close frees the model. It may be called twice.
+func (m *Model) Close() error {
+	var errs []error
+	if m.Engine != nil {
+		errs = append(errs, m.Engine.Close())
+	}
+	for _, a := range m.adapters {
+		errs = append(errs, a.Close())
+	}
+	if m.weights != nil {
+		errs = append(errs, m.weights.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Weights is the loaded file.
+func (m *Model) Weights() *engine.Model { return m.weights }
+
+// Loop is the model's loop with a tool. Each trajectory may have a sampling of its own.
+func (m *Model) Loop(tool toolloop.Tool, s toolloop.Sampling) *toolloop.Loop {
+	return &toolloop.Loop{
+		Profile: m.Profile, Generator: m.generator, Renderer: m.renderer, Tokenizer: m.tokenizer, Tools: []toolloop.Tool{tool},
+		Limits: m.Limits, Sampling: s, Thinking: m.options.Thinking,
+		FinalRequest: m.Pack.FinalRequest, ReferenceTokenization: m.options.Reference,
+	}
+}
+
+// Prompt makes the first messages about a database; notes say what of the schema had to be left out.
+func (m *Model) Prompt(loop *toolloop.Loop, schema *sqltool.Schema, question string) (messages []toolloop.Message, notes []string, err error) {
+	p := sqltool.Prompt{Texts: m.Pack, Policy: m.options.ColumnPolicy, Schema: schema}
+	return p.Messages(question, m.promptBudget(), loop.CountTokens)
+}
+
+// promptBudget is how many tokens the first prompt may take: what the loop allows, and no more than leaves room for the
+// turns in the model's context, or half of a context that is too short for them.
+func (m *Model) promptBudget() int {
+	budget := m.Limits.MaxInputTokens
+	if m.Limits.PromptLength > 0 {
+		budget = m.Limits.PromptLength
+	}
+	if m.Engine != nil {
+		context := m.Engine.ContextLength()
+		room := max(context-max(m.Limits.ResponseLength, m.Limits.MaxNewTokens), context/2)
+		if budget == 0 || room < budget {
+			budget = room
+		}
+	}
+	return budget
+}
+
+// Label fills in what a transcript tells about the model.
+func (m *Model) Label(t *toolloop.Transcript) {
+	t.Model, t.Pack, t.PackHash, t.Policy = m.Name, m.Pack.Name, m.Pack.Hash, m.options.ColumnPolicy
+	if t.Policy == "" {
+		t.Policy = m.Pack.DefaultPolicy
+	}
+	for _, a := range m.options.Adapters {
+		t.Adapters = append(t.Adapters, filepath.Base(a.Path))
+	}
+}
