@@ -74,8 +74,11 @@ func generalMetadata(dir, arch, name string, params int64) (gguf.Metadata, error
 	return m, nil
 }
 
+// cachedAs is the folder of a model in the hub's cache.
+var cachedAs = regexp.MustCompile(`models--([^/]+?)--([^/]+)/snapshots/[^/]+$`)
+
 // setNames writes general.name and its parts: from name if given, else from the hub id in config.json, else from the
-// folder.
+// folder. A folder in the hub's cache says by its path which model it is, and that is recorded.
 func setNames(m *gguf.Metadata, dir, name string, params int64) error {
 	var config struct {
 		NameOrPath string `json:"_name_or_path"`
@@ -89,6 +92,10 @@ func setNames(m *gguf.Metadata, dir, name string, params int64) error {
 	}
 	parts := map[string]string{"name": name}
 	candidates := []string{filepath.Base(absolute)}
+	cached := cachedAs.FindStringSubmatch(filepath.ToSlash(absolute))
+	if cached != nil {
+		candidates[0] = cached[1] + "/" + cached[2]
+	}
 	if config.NameOrPath != "" && strings.Count(config.NameOrPath, "/") <= 1 { // more slashes: a path of some machine
 		candidates = slices.Insert(candidates, 0, config.NameOrPath)
 	}
@@ -106,6 +113,9 @@ func setNames(m *gguf.Metadata, dir, name string, params int64) error {
 		if parts[part] != "" {
 			m.Set("general."+part, parts[part])
 		}
+	}
+	if cached != nil {
+		m.Set("general.source.huggingface.repository", candidates[len(candidates)-1])
 	}
 	return nil
 }
