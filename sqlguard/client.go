@@ -93,8 +93,8 @@ func (w *worker) closeDatabase(db uint32) {
 // call sends a request and hands the replies before the last to each. A worker that has not answered killGrace after the
 // timeout is killed: errWorkerKilled. One that was dead before it could read the request: errWorkerGone.
 func (w *worker) call(ctx context.Context, kind byte, timeout time.Duration, each func(kind byte, payload []byte) error, request ...[]byte) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	if w.dead {
 		return errWorkerGone
@@ -114,6 +114,9 @@ func (w *worker) call(ctx context.Context, kind byte, timeout time.Duration, eac
 	w.expect(timeout + killGrace)
 	defer onDone(ctx, w.cancel)()
 	err = w.replies(timeout, each)
+	if ctx.Err() != nil && (err == nil || isRemote(err)) {
+		return ctx.Err()
+	}
 	if err == nil || isRemote(err) {
 		return err
 	}

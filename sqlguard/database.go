@@ -3,6 +3,7 @@ package sqlguard
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,8 +68,13 @@ func (d *database) prepareBase() error {
 		}
 		rules = tablesRules(tables)
 	}
-	d.base.Authorize(rules)
-	return nil
+	return authorize(d.base, rules)
+}
+
+func authorize(conn *sqlite.Conn, rules *sqlite.Rules) (err error) {
+	rules.DeniedTables, err = pragmaFunctions(conn, rules)
+	conn.Authorize(rules)
+	return err
 }
 
 // harden applies what SQLite's page on hostile input (https://www.sqlite.org/security.html) asks for.
@@ -310,11 +316,13 @@ func (d *database) copyBase() (*sqlite.Conn, error) {
 	if _, err = d.base.CopyTo(conn, d.limits.Memory); err == nil {
 		err = harden(conn, d.spec)
 	}
+	if err == nil {
+		err = authorize(conn, scratchRules())
+	}
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	conn.Authorize(scratchRules())
 	return conn, nil
 }
 
@@ -390,7 +398,11 @@ func (d *database) failure(conn *sqlite.Conn, err error) *Failure {
 	case sqlite.CodeCorrupt, sqlite.CodeNotADB, sqlite.CodeIOErr, sqlite.CodeCantOpen, sqlite.CodeProtocol:
 		f.Kind = BadDatabase
 	case sqlite.CodeError:
-		f.Hint = d.hint(conn, e.Message)
+		if strings.HasPrefix(e.Message, "unsafe use of ") { // a view or generated column calls what only a query may
+			f.Kind, f.Rule = Refused, "trusted_schema"
+		} else {
+			f.Hint = d.hint(conn, e.Message)
+		}
 	}
 	return f
 }

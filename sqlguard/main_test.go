@@ -1,11 +1,14 @@
 package sqlguard_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	_ "github.com/mattn/go-sqlite3"
@@ -15,7 +18,27 @@ import (
 
 func TestMain(m *testing.M) {
 	sqlguard.RunWorker()
+	if len(os.Args) == 3 && os.Args[1] == holderVerb {
+		holdDatabase(os.Args[2])
+		return
+	}
 	os.Exit(m.Run())
+}
+
+// holdDatabase runs the statements of its standard input, one a line, on one connection, and answers each with ok.
+func holdDatabase(path string) {
+	db, err := sql.Open("sqlite3", "file:"+path)
+	if err != nil {
+		panic(err)
+	}
+	db.SetMaxOpenConns(1)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if _, err := db.Exec(lines.Text()); err != nil {
+			fmt.Println(strings.ReplaceAll(err.Error(), " ", "_"))
+			continue
+		}
+		fmt.Println("ok")
+	}
 }
 
 // create makes a database of its own for the test from SQL statements.

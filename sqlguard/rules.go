@@ -65,6 +65,24 @@ func scratchRules() *sqlite.Rules {
 	return r
 }
 
+// pragmaFunctions names the table-valued functions of the pragmas that rules do not allow: SQLite refuses these pragmas anyway, but
+// only when the statement runs, and in words about something else.
+func pragmaFunctions(conn *sqlite.Conn, r *sqlite.Rules) ([]string, error) {
+	rows, err := query(conn, maxNames, "SELECT name FROM pragma_pragma_list")
+	if err != nil {
+		return nil, err
+	}
+	var denied []string
+	for _, name := range firsts(rows) {
+		if !slices.Contains(r.Pragmas, name) && !slices.Contains(r.PragmasWithArg, name) {
+			denied = append(denied, pragmaPrefix+name)
+		}
+	}
+	return denied, nil
+}
+
+const pragmaPrefix = "pragma_"
+
 // action words an authorizer action: the rule's name, what the statement would do, and which argument is the object.
 type action struct {
 	rule, would string
@@ -131,6 +149,9 @@ func refusal(u sqlite.Use, scratch bool) *Failure {
 		a = action{fmt.Sprintf("action_%d", u.Action), "do something unknown to this guard", none}
 	}
 	object := a.object(u)
+	if name, ok := strings.CutPrefix(u.A, pragmaPrefix); ok && u.Action == sqlite.ActionRead {
+		u, a, object = sqlite.Use{Action: sqlite.ActionPragma, A: name}, actions[sqlite.ActionPragma], name
+	}
 	if u.Action == sqlite.ActionRead {
 		// The column would tell what a hidden table holds.
 		return &Failure{Kind: Refused, Rule: "tables", Object: u.A, Code: sqlite.CodeAuth,

@@ -43,7 +43,7 @@ static int allowed(const rules *r, int action, const char *a, const char *b) {
 	if (action < 0 || action > 63 || !(r->actions >> action & 1)) return 0;
 	switch (action) {
 	case SQLITE_READ:
-		return !r->tables || (a && listed(r->tables, a));
+		return a && (!r->tables || listed(r->tables, a)) && !listed(r->denied_tables, a);
 	case SQLITE_FUNCTION: // the name is the second argument
 		return b && !listed(r->denied_functions, b);
 	case SQLITE_PRAGMA:

@@ -13,6 +13,7 @@ typedef struct {
 	char **pragmas;            // allowed without an argument
 	char **pragmas_with_arg;   // allowed with one
 	char **tables;             // the only ones that may be read; NULL: all
+	char **denied_tables;      // that may not be read in any case
 } rules;
 
 enum { NAME_MAX_BYTES = 256 };

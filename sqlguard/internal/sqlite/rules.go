@@ -15,6 +15,7 @@ type Rules struct {
 	Pragmas         []string // allowed without an argument
 	PragmasWithArg  []string // allowed with one, which must be a table of Tables where these are set
 	Tables          []string // the only ones that may be read; nil: all
+	DeniedTables    []string // that may not be read in any case
 }
 
 // Authorize sets the rules for statements prepared from now on, also inside SQLite while others run; nil allows all.
@@ -44,6 +45,7 @@ func newRules(r *Rules) *C.rules {
 	c.denied_functions = newNames(r.DeniedFunctions)
 	c.pragmas = newNames(r.Pragmas)
 	c.pragmas_with_arg = newNames(r.PragmasWithArg)
+	c.denied_tables = newNames(r.DeniedTables)
 	if r.Tables != nil {
 		c.tables = newNames(r.Tables)
 	}
@@ -54,7 +56,7 @@ func freeRules(c *C.rules) {
 	if c == nil {
 		return
 	}
-	for _, names := range []**C.char{c.denied_functions, c.pragmas, c.pragmas_with_arg, c.tables} {
+	for _, names := range []**C.char{c.denied_functions, c.pragmas, c.pragmas_with_arg, c.tables, c.denied_tables} {
 		freeNames(names)
 	}
 	C.free(unsafe.Pointer(c))
