@@ -171,7 +171,7 @@ func callObjects(raw json.RawMessage) (json.RawMessage, error) {
 func (s *Server) chatChoice(ctx context.Context, req engine.Request, split splitter) (chatChoice, engine.Usage, error) {
 	var reasoning, content strings.Builder
 	var probs logprobs
-	result, err := s.generate(ctx, req, func(e engine.TokenEvent) error {
+	result, err := s.generate(ctx, req, func(e engine.Event) error {
 		r, c := split.push(e.Text)
 		reasoning.WriteString(r)
 		content.WriteString(c)
@@ -218,7 +218,7 @@ func (s *Server) chatStream(w http.ResponseWriter, ctx context.Context, req chat
 	for i := range n {
 		split, empty := blank, ""
 		begun := false
-		result, err := s.generate(ctx, draw(base, i), func(e engine.TokenEvent) error {
+		result, err := s.generate(ctx, draw(base, i), func(e engine.Event) error {
 			if !begun { // only now is it sure that the request can be answered
 				begun = true
 				if err := chunk(i, message{Role: "assistant", Content: &empty}, nil, nil); err != nil {
@@ -333,11 +333,11 @@ func (u *usage) add(e engine.Usage) {
 	u.Details.CachedTokens = max(u.Details.CachedTokens, e.CachedTokens)
 }
 
-func (l *logprobs) add(m *engine.Model, e engine.TokenEvent, req engine.Request) {
-	if !req.Logprobs {
+func (l *logprobs) add(m *engine.Model, e engine.Event, req engine.Request) {
+	if !req.Logprobs || e.Kind != engine.EventToken {
 		return
 	}
-	entry := tokenProb(m, engine.TokenLogprob{ID: e.ID, Logprob: e.Logprob})
+	entry := tokenProb(m, engine.TokenLogprob{ID: e.Token, Logprob: e.Logprob})
 	for _, t := range e.Top {
 		entry.Top = append(entry.Top, tokenProb(m, t))
 	}

@@ -115,12 +115,12 @@ func (s *Server) complete(ctx context.Context, req engine.Request, choice *compl
 		reply.Choices = []completionChoice{c}
 		return stream.send(reply)
 	}
-	result, err := s.generate(ctx, req, func(e engine.TokenEvent) error {
+	result, err := s.generate(ctx, req, func(e engine.Event) error {
 		part := completionChoice{Index: choice.Index, Text: e.Text}
-		if withIDs {
-			part.TokenIDs = []int32{e.ID}
+		if withIDs && e.Kind == engine.EventToken {
+			part.TokenIDs = []int32{e.Token}
 		}
-		if req.Logprobs {
+		if req.Logprobs && e.Kind == engine.EventToken {
 			part.Logprobs = &legacyLogprobs{}
 			part.Logprobs.add(s.Engine.Model(), e, len(choice.Text))
 			choice.Logprobs.add(s.Engine.Model(), e, len(choice.Text))
@@ -144,8 +144,8 @@ func (s *Server) complete(ctx context.Context, req engine.Request, choice *compl
 	return result.Usage, send(completionChoice{Index: choice.Index, FinishReason: choice.FinishReason})
 }
 
-func (l *legacyLogprobs) add(m *engine.Model, e engine.TokenEvent, offset int) {
-	chosen := tokenProb(m, engine.TokenLogprob{ID: e.ID, Logprob: e.Logprob})
+func (l *legacyLogprobs) add(m *engine.Model, e engine.Event, offset int) {
+	chosen := tokenProb(m, engine.TokenLogprob{ID: e.Token, Logprob: e.Logprob})
 	l.Tokens = append(l.Tokens, chosen.Token)
 	l.TokenLogprobs = append(l.TokenLogprobs, e.Logprob)
 	l.TextOffset = append(l.TextOffset, offset)

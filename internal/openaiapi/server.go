@@ -217,8 +217,9 @@ func (s *Server) checkModel(name string) error {
 	return e
 }
 
-// generate runs one generation and hands each token to take; leaving early cancels it.
-func (s *Server) generate(ctx context.Context, req engine.Request, take func(engine.TokenEvent) error) (engine.Result, error) {
+// generate runs one generation and hands its events to take: each token, and what text comes with the end. An error of
+// take cancels it.
+func (s *Server) generate(ctx context.Context, req engine.Request, take func(engine.Event) error) (engine.Result, error) {
 	stream, err := s.Engine.Generate(ctx, req)
 	if err != nil {
 		return engine.Result{}, err
@@ -227,14 +228,14 @@ func (s *Server) generate(ctx context.Context, req engine.Request, take func(eng
 		if err != nil {
 			return engine.Result{}, err
 		}
-		switch e := event.(type) {
-		case engine.TokenEvent:
-			if err := take(e); err != nil {
+		if event.Kind == engine.EventToken || event.Text != "" {
+			if err := take(event); err != nil {
 				return engine.Result{}, err
 			}
-		case engine.DoneEvent:
-			s.metrics.generation(e.Result.Usage)
-			return e.Result, nil
+		}
+		if event.Kind == engine.EventDone {
+			s.metrics.generation(event.Result.Usage)
+			return *event.Result, nil
 		}
 	}
 	return engine.Result{}, context.Cause(ctx)
