@@ -2,6 +2,7 @@ package toolloop
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -71,6 +72,18 @@ func (l *Loop) CountTokens(messages []Message) (int, error) {
 		return 0, err
 	}
 	return c.Len(), nil
+}
+
+// EndToken is the token that the template ends an assistant's turn with. Generators that do not tell it need it.
+func (l *Loop) EndToken() (Token, error) {
+	ids, err := l.turns().closingIDs(&Conversation{}, false)
+	if err != nil {
+		return 0, err
+	}
+	if len(ids) == 0 || !l.Tokenizer.IsEOG(ids[0]) {
+		return 0, errors.New("toolloop: the chat template does not end an assistant's turn with an end token of the model")
+	}
+	return ids[0], nil
 }
 
 // Run generates and calls tools until the model answers or a limit is reached. c has to end with an open assistant's
@@ -245,7 +258,7 @@ func (r *run) observe(ctx context.Context, calls []ToolCall, last bool) (StopRea
 	turn := r.lastTurn()
 	for i, call := range calls {
 		if n := r.Limits.MaxCalls; n > 0 && i >= n {
-			turn.Calls = append(turn.Calls, CallRecord{Name: call.Name, Arguments: jsonArguments(call.Arguments), Dropped: true})
+			turn.Calls = append(turn.Calls, CallRecord{Name: call.Name, Arguments: json.RawMessage(EncodeArguments(call.Arguments)), Dropped: true})
 			continue
 		}
 		r.onEvent(Event{Kind: EventCall, Turn: len(r.transcript.Turns), Call: &call})
@@ -259,7 +272,7 @@ func (r *run) observe(ctx context.Context, calls []ToolCall, last bool) (StopRea
 		}
 		r.onEvent(Event{Kind: EventObservation, Turn: len(r.transcript.Turns), Call: &call, Observation: &obs})
 		turn.Calls = append(turn.Calls, CallRecord{
-			Name: call.Name, Arguments: jsonArguments(call.Arguments), Observation: &obs, Elapsed: time.Since(began),
+			Name: call.Name, Arguments: json.RawMessage(EncodeArguments(call.Arguments)), Observation: &obs, Elapsed: time.Since(began),
 		})
 		messages = append(messages, Message{Role: RoleTool, Content: obs.Text})
 	}

@@ -22,6 +22,9 @@ func splitThinking(text string, open bool) (thinking, rest string) {
 	return strings.TrimSpace(thinking), strings.TrimLeft(rest, "\r\n")
 }
 
+// SplitThinking takes a turn apart into the reasoning in the think block that begins it, if one does, and the rest.
+func SplitThinking(text string) (thinking, rest string) { return splitThinking(text, false) }
+
 // leavesThinkOpen says whether a prompt ends inside a think block.
 func leavesThinkOpen(prompt string) bool {
 	return strings.LastIndex(prompt, thinkOpen) > strings.LastIndex(prompt, thinkClose)

@@ -32,6 +32,12 @@ type ToolCall struct {
 	Arguments any
 }
 
+// DecodeArguments reads the arguments of a call from JSON, in which NaN and integers of any size are allowed too.
+func DecodeArguments(text string) (any, error) { return pytext.DecodeJSON(text) }
+
+// EncodeArguments writes the arguments of a call as JSON.
+func EncodeArguments(arguments any) string { return pytext.JSON(finite(arguments)) }
+
 // FailureKind classifies what went wrong in a call; empty when nothing did.
 type FailureKind string
 

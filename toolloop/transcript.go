@@ -154,9 +154,6 @@ func hashIDs(ids []Token) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// jsonArguments is a call's arguments as JSON for the file.
-func jsonArguments(v any) json.RawMessage { return pytext.AppendJSON(nil, finite(v)) }
-
 // finite replaces what JSON cannot hold.
 func finite(v any) any {
 	switch v := v.(type) {
