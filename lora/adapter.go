@@ -208,9 +208,6 @@ func (c *Config) checkFactors(m *Module) error {
 			return fmt.Errorf("%s is %v, but %s has %d rows", r, t.Shape, roleOfB, out)
 		}
 	}
-	if _, hit := c.Hits(m.Path); c.Targets.Modules.set && !hit && !c.hitsOtherwise(m.Path) {
-		return fmt.Errorf("it has LoRA tensors, but target_modules (%s) and what narrows them do not name it", c.Targets.Modules)
-	}
 	return nil
 }
 
@@ -219,6 +216,12 @@ func presence(there bool) string {
 		return "there"
 	}
 	return "missing"
+}
+
+// targets tells whether the configuration puts LoRA on a module that has it.
+func (c *Config) targets(module string) bool {
+	_, hit := c.Hits(module)
+	return hit || !c.Targets.Modules.set || c.hitsOtherwise(module) || c.tiesHead(module)
 }
 
 // hitsOtherwise tells whether the targets name the module under another of the spellings of its path: names are
@@ -230,6 +233,9 @@ func (c *Config) hitsOtherwise(module string) bool {
 	})
 }
 
+// tiesHead tells whether the module is the output head, which ensure_weight_tying adds to the embedding's changes.
+func (c *Config) tiesHead(module string) bool { return c.TiedWeights && rootless(module) == "lm_head" }
+
 // checkOthers checks the tensors that are not LoRA factors: each must be one that the configuration announces, or a
 // copy of the base's.
 func (c *Config) checkOthers(m *Module) error {
@@ -237,6 +243,8 @@ func (c *Config) checkOthers(m *Module) error {
 	switch {
 	case m.has(roleTokens) && !trainsTokens:
 		return errors.New("it has trained tokens, but trainable_token_indices does not name it")
+	case m.has(roleWeight) && !c.saves(m.Path) && !c.tiesHead(m.Path) && !isInputEmbedding(m.Path) && rootless(m.Path) != "lm_head":
+		return errors.New("it holds a whole weight, but modules_to_save does not name it")
 	case m.has(roleBias) && c.Bias != "all" && !c.saves(m.Path):
 		return fmt.Errorf("it has a bias, but bias is %q and modules_to_save does not name it", c.Bias)
 	case c.saves(m.Path) && (m.isLinear() || m.isEmbedding()):

@@ -118,8 +118,7 @@ func rounded(v float32, t tensor.DType) float32 {
 	return v
 }
 
-// dora is DoRA of a linear layer: each row of base + delta is given the trained magnitude. The norm is accumulated in
-// float64, where PEFT uses float32 in an order of its own: the result may differ in the last bits.
+// dora is DoRA of a linear layer: each row of base + delta is given the trained magnitude.
 type dora struct{ lowRank }
 
 func (e *dora) load(stored tensor.DType) (loadedEdit, error) {
@@ -141,18 +140,34 @@ func (l *loadedDora) apply(x []float32, first int) {
 	l.delta.apply(x, first)
 	for i := range len(x) / cols {
 		row := x[i*cols : (i+1)*cols]
-		var sum float64
-		for _, v := range row {
-			sum += float64(v) * float64(v)
-		}
-		factor := l.magnitude[first+i] / float32(math.Sqrt(sum))
+		factor := l.magnitude[first+i] / norm(row)
 		for j := range row {
 			row[j] *= factor
 		}
 	}
 }
 
-// doraEmbedding is DoRA of an embedding, whose magnitudes belong to the columns: the norms need all rows.
+// norm is the Euclidean norm in float32, summed in the order of PyTorch's linalg.norm along rows on processors with
+// AVX2, without fused multiply-add: eight partial sums, then these one after another, then what is left over.
+func norm(x []float32) float32 {
+	const lanes = 8
+	var parts [lanes]float32
+	whole := len(x) / lanes * lanes
+	for i, v := range x[:whole] {
+		parts[i%lanes] += float32(v * v)
+	}
+	sum := parts[0]
+	for _, p := range parts[1:] {
+		sum += p
+	}
+	for _, v := range x[whole:] {
+		sum += float32(v * v)
+	}
+	return float32(math.Sqrt(float64(sum)))
+}
+
+// doraEmbedding is DoRA of an embedding, whose magnitudes belong to the columns: the norms need all rows. PyTorch sums
+// these one row after the other, in float32.
 type doraEmbedding struct {
 	lowRank
 	// columns reads the tensor as the edit finds it, a few rows at a time.
@@ -168,15 +183,15 @@ func (e *doraEmbedding) load(stored tensor.DType) (loadedEdit, error) {
 	if err != nil {
 		return nil, err
 	}
-	sums := make([]float64, len(factor))
+	sums := make([]float32, len(factor))
 	err = e.columns(stored, func(x []float32, first int) {
 		delta.apply(x, first)
 		for i, v := range x {
-			sums[i%len(sums)] += float64(v) * float64(v)
+			sums[i%len(sums)] += float32(v * v)
 		}
 	})
 	for j := range factor {
-		factor[j] /= float32(math.Sqrt(sums[j]))
+		factor[j] /= float32(math.Sqrt(float64(sums[j])))
 	}
 	return &loadedDoraEmbedding{delta, factor}, err
 }

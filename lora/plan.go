@@ -73,7 +73,7 @@ func (s *stagePlanner) plan() error {
 func (s *stagePlanner) checkPlaces() error {
 	var missing []string
 	byKey := map[string]*Module{}
-	for _, m := range s.Adapter.Modules {
+	for _, m := range s.modules {
 		key := rootless(m.Path)
 		if twin := byKey[key]; twin != nil {
 			return fmt.Errorf("%s and %s are names of the same module", twin.Path, m.Path)
@@ -85,14 +85,25 @@ func (s *stagePlanner) checkPlaces() error {
 		missing = append(missing, m.Path)
 	}
 	if len(missing) == 0 {
-		return nil
+		return s.checkTargeted()
 	}
 	var list []string
 	for _, path := range missing[:min(3, len(missing))] {
 		list = append(list, fmt.Sprintf("%s (nearest: %s)", path, strings.Join(nearest(path, s.Base.moduleNames(), 2), ", ")))
 	}
-	return fmt.Errorf("%d of its %d modules are not in the base: %s%s", len(missing), len(s.Adapter.Modules),
+	return fmt.Errorf("%d of its %d modules are not in the base: %s%s", len(missing), len(s.modules),
 		strings.Join(list, "; "), ellipsis(len(missing) > 3))
+}
+
+// checkTargeted finds modules with LoRA that the configuration does not put it on; PEFT would leave them out.
+func (s *stagePlanner) checkTargeted() error {
+	c := s.Adapter.Config
+	for _, m := range s.modules {
+		if (m.isLinear() || m.isEmbedding()) && !c.targets(m.Path) {
+			return fmt.Errorf("module %s has LoRA tensors, but target_modules (%s) and what narrows them do not name it", m.Path, c.Targets.Modules)
+		}
+	}
+	return nil
 }
 
 func ellipsis(more bool) string {
@@ -215,7 +226,7 @@ func (s *stagePlanner) addLowRank(m *Module, to *target) error {
 		want = tensor.Shape{a[1], b[0]}
 	}
 	if !shape.Equal(want) {
-		return fmt.Errorf("%s %v and %s %v make a change of %v, but %s of the base is %v%s", roleOfA, a, roleOfB, b, want, to.source.Name, shape, vocabularyHint(to.source, want))
+		return fmt.Errorf("%s %v and %s %v make a change of %v, but %s of the base is %v%s: was it made for another base?", roleOfA, a, roleOfB, b, want, to.source.Name, shape, vocabularyHint(to.source, want))
 	}
 	e := lowRank{module: m, scale: m.Scale * s.Scale, roundDelta: m.isEmbedding() || s.Adapter.Config.Init == initMiCA}
 	switch {
@@ -234,7 +245,7 @@ func (s *stagePlanner) addLowRank(m *Module, to *target) error {
 // vocabularyHint explains a different number of rows of an embedding or a head.
 func vocabularyHint(w *Weight, want tensor.Shape) string {
 	if (w.Key == embedKey || w.Key == headKey) && len(want) == 2 && want[1] == w.Shape[1] {
-		return ": the adapter was trained with another vocabulary, which is not supported; resize the base's embeddings first"
+		return " (another size of the vocabulary, which is not supported; resize the base's embeddings first)"
 	}
 	return ""
 }

@@ -116,7 +116,7 @@ func openFiles(dir, weights string) (*source, error) {
 	return s, nil
 }
 
-var errPickle = fmt.Errorf("%s is a Python pickle, which can run code when it is read, so it is not opened. "+
+var errPickle = fmt.Errorf("the only weights are %s, a Python pickle, which can run code when it is read, so it is not opened. "+
 	"Save the adapter again as safetensors: load it in PEFT and call save_pretrained(folder, safe_serialization=True)", pickleFile)
 
 // checkFiles tells what an adapter's folder lacks.
@@ -127,7 +127,7 @@ func checkFiles(has func(name string) bool) error {
 	case !has(ConfigFile):
 		return fmt.Errorf("no %s: without it rank, scale and targets are unknown", ConfigFile)
 	case has(pickleFile):
-		return fmt.Errorf("there is no %s, only %s: %w", weightsFile, pickleFile, errPickle)
+		return fmt.Errorf("there is no %s: %w", weightsFile, errPickle)
 	default:
 		return fmt.Errorf("no %s beside %s", weightsFile, ConfigFile)
 	}
