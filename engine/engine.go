@@ -46,9 +46,9 @@ func (o EngineOptions) check() error {
 	return nil
 }
 
-// withDefaults fills in what was left to the engine, for a model trained with trained tokens.
-func (o EngineOptions) withDefaults(trained int) EngineOptions {
-	o.ContextLength = cmp.Or(o.ContextLength, min(trained, maxContext))
+// withDefaults fills in what was left to the engine.
+func (o EngineOptions) withDefaults(m *Model) EngineOptions {
+	o.ContextLength = cmp.Or(o.ContextLength, min(m.ContextLength(), maxContext))
 	o.Lanes = cmp.Or(o.Lanes, 1)
 	switch {
 	case o.Holders == -1 || o.Holders == 0 && o.SplitKV:
@@ -61,10 +61,22 @@ func (o EngineOptions) withDefaults(trained int) EngineOptions {
 		o.Pool = (o.Lanes + o.Holders) * o.ContextLength
 	}
 	o.BatchTokens = max(cmp.Or(o.BatchTokens, 512), o.Lanes)
-	o.Threads = cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
+	o.Threads = cmp.Or(o.Threads, defaultThreads(m))
 	o.PromptThreads = cmp.Or(o.PromptThreads, o.Threads)
 	o.KVType = cmp.Or(o.KVType, KVF16)
 	return o
+}
+
+// sharedWork is the size of a model, in bytes of weights, from which on it pays to share a step between threads.
+const sharedWork = 32 << 20
+
+// defaultThreads is one thread per CPU, but one alone for a tiny model: its threads would spend their time waiting for
+// each other, and ggml's wait by spinning, so that on a busy machine they take each other's CPU.
+func defaultThreads(m *Model) int {
+	if m.Size() < sharedWork {
+		return 1
+	}
+	return runtime.GOMAXPROCS(0)
 }
 
 // contextParams are the options in llama.cpp's words.
@@ -99,7 +111,7 @@ func (m *Model) NewEngine(ctx context.Context, opt EngineOptions) (*Engine, erro
 	if err := m.acquire(); err != nil {
 		return fail(ErrClosed, err)
 	}
-	e := &Engine{model: m, opt: opt.withDefaults(m.ContextLength()), samplers: make(map[*sampler]bool)}
+	e := &Engine{model: m, opt: opt.withDefaults(m), samplers: make(map[*sampler]bool)}
 	if err := e.start(); err != nil {
 		e.stop()
 		return fail(kindOf(err, nil), err)

@@ -84,7 +84,7 @@ type EngineOptions struct {
 	// BatchTokens is the most tokens computed in one step (n_batch and n_ubatch); 0 is 512.
 	BatchTokens int
 	// Threads are the CPU threads for decoding, and PromptThreads those for prompts; 0 is one per CPU allowed here
-	// (GOMAXPROCS), and as many as Threads.
+	// (GOMAXPROCS), one alone for models too small to share, and as many as Threads.
 	Threads, PromptThreads int
 
 	KVType         KVType // "" is KVF16
