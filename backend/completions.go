@@ -116,10 +116,11 @@ func (g *Completions) Generate(ctx context.Context, req toolloop.GenerateRequest
 	return g.finish(gen, &a)
 }
 
-// finish turns the answer into ids: the server's where it told all of them, else those of its text.
+// finish turns the answer into ids: the server's where it told all of them, else those of its text. (llama-server does
+// not tell the ids of characters that take several tokens.)
 func (g *Completions) finish(gen toolloop.Generation, a *answer) (toolloop.Generation, error) {
 	gen.Tokens = a.ids
-	if a.idsMissing || len(a.ids) == 0 && a.text != "" {
+	if !a.idsComplete() {
 		ids, err := g.Tokenizer.Tokenize([]toolloop.Segment{{Text: a.text, Template: true}})
 		if err != nil {
 			return toolloop.Generation{}, err
@@ -138,6 +139,13 @@ func (g *Completions) finish(gen toolloop.Generation, a *answer) (toolloop.Gener
 	}
 	gen.Text = g.Tokenizer.Detokenize(shown, true)
 	return gen, nil
+}
+
+// idsComplete says whether the ids that the server told are all that it generated; the end token may be missing.
+func (a *answer) idsComplete() bool {
+	counted := a.usage.GeneratedTokens
+	known := counted == 0 || counted == len(a.ids) || counted == len(a.ids)+1 && a.finish == "stop"
+	return known && !a.idsMissing && (len(a.ids) > 0 || a.text == "")
 }
 
 // answer gathers a streamed answer. A try that starts anew forgets it, but does not show the same text twice.
