@@ -86,6 +86,8 @@ func newApp(env Env) *cli.App {
 			mcpCommand(env),
 			historyCommand(env),
 			savedCommand(env),
+			promptCommand(env),
+			transcriptCommand(env),
 			pullCommand(env),
 			completionCommand(env),
 			manCommand(env),
