@@ -15,8 +15,9 @@ import (
 // by column, which gives the same verdict in a time that does not explode, and from the order found follows how many the
 // script would have tried.
 
-// patience is the number of column orders after which the script counts as hanging: at some 10⁶ a second, hours.
-const patience = 1e10
+// patience is the number of column orders after which the script counts as hanging: at some 10⁶ a second, a quarter of an
+// hour.
+const patience = 1e9
 
 // comparison is the outcome of comparing two results.
 type comparison struct {
