@@ -295,11 +295,8 @@ func TestFailedSteps(t *testing.T) {
 
 // Any order of arrivals, turns, branches and cancels, in any memory: every request gets its own tokens.
 func TestRandomLoad(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(20) {
 		for name, caps := range memories {
-			if !testing.Verbose() && testing.Short() && seed > 5 {
-				continue
-			}
 			ok := t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) { randomLoad(t, caps, seed) })
 			if !ok {
 				return
