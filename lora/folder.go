@@ -100,7 +100,7 @@ func (m *merger) writeShards(ctx context.Context, dir string) error {
 		}
 		for k, t := range layout.Tensors {
 			j := jobOf[t.Name]
-			j.out, j.start = f, layout.Offsets[k]
+			j.writeTo(f, layout.Offsets[k])
 			ordered = append(ordered, j)
 		}
 	}

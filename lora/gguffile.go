@@ -76,7 +76,7 @@ func (m *merger) place(layout *gguf.Layout, f *atomicfile.File) {
 	}
 	for _, j := range m.jobs {
 		size, _ := j.spec.DType.Bytes(j.spec.Shape) // the layout has computed it already
-		j.out, j.start = f, offsets[j.spec.Name]+j.w.slab*size
+		j.writeTo(f, offsets[j.spec.Name]+j.w.slab*size)
 	}
 }
 

@@ -24,8 +24,8 @@ type job struct {
 	// in another type. Else the first edit works on the base's values as they are.
 	castFirst bool
 
-	out   io.WriterAt // nil to compute only
-	start int64       // where the tensor begins in out
+	// emit takes the rows of a finished block, in the output's type; nil to compute hashes only.
+	emit func(rows []byte, first, n int64) error
 
 	sums  [][]sum // [0] of the base, [i] after stage i: by block; nil where a stage leaves the tensor as it was
 	load  sync.Once
@@ -62,6 +62,13 @@ func newJob(w *Weight, spec tensor.Spec, edits []stagedEdit, castFirst bool, sta
 		j.sums[1] = make([]sum, n) // reading the base in another type changes it
 	}
 	return j
+}
+
+// writeTo makes the job write its rows to a tensor that begins at start.
+func (j *job) writeTo(w io.WriterAt, start int64) {
+	j.emit = func(rows []byte, first, n int64) error {
+		return j.w.writeRows(w, rows, first, n, int64(len(rows))/n, start)
+	}
 }
 
 // castAlone tells whether the base is brought to the output's type as a step of its own.
@@ -155,12 +162,8 @@ func (r *renderer) block(j *job, block int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if j.out != nil {
-		size, err := j.spec.DType.RowBytes(j.w.width)
-		if err != nil {
-			return 0, err
-		}
-		if err := j.w.writeRows(j.out, data, first, n, size, j.start); err != nil {
+	if j.emit != nil {
+		if err := j.emit(data, first, n); err != nil {
 			return 0, err
 		}
 	}
