@@ -105,10 +105,24 @@ func (m *Model) readVocabulary() error {
 			m.ends = append(m.ends, Token(id))
 		}
 	}
-	m.specials = newSpecials(m.llama, attrs)
+	m.specials = newSpecials(m.llama, attrs, m.header.meta)
 	m.nfc = normalises[m.values["tokenizer.ggml.pre"]]
-	m.pieces = sync.OnceValues(func() ([]string, error) { return m.llama.Pieces(false) })
+	m.pieces = sync.OnceValues(m.readPieces)
 	return nil
+}
+
+// readPieces reads the text of every token: "" for control tokens.
+func (m *Model) readPieces() ([]string, error) {
+	pieces, err := m.llama.Pieces(false)
+	if err != nil {
+		return nil, err
+	}
+	for literal, id := range m.specials.byLiteral {
+		if !m.specials.control[id] {
+			pieces[id] = literal
+		}
+	}
+	return pieces, nil
 }
 
 // acquire keeps the model from being closed, for an Engine or Adapter.

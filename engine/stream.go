@@ -166,7 +166,10 @@ func (s *Stream) next() (Event, bool) {
 	}
 	s.result.Tokens = append(s.result.Tokens, choice.Token)
 	s.result.LogprobTotal += float64(choice.Logprob)
-	event := Event{Kind: EventToken, Token: choice.Token, Logprob: float64(choice.Logprob), Text: s.text.add(s.engine.pieces[choice.Token])}
+	event := Event{Kind: EventToken, Token: choice.Token, Logprob: float64(choice.Logprob)}
+	if !s.engine.model.isEnd[choice.Token] {
+		event.Text = s.text.add(s.engine.pieces[choice.Token])
+	}
 	for _, alt := range choice.Top {
 		event.Top = append(event.Top, TokenLogprob{ID: alt.Token, Logprob: float64(alt.Logprob)})
 	}

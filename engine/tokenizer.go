@@ -8,6 +8,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"quern/engine/internal/llama"
+	"quern/gguf"
 )
 
 // Segment is a piece of a rendered prompt.
@@ -128,24 +129,37 @@ func (s *special) trimRight(after string) string {
 type specials struct {
 	byFirst   [256][]special // by first byte, longest first
 	byLiteral map[string]Token
+	control   map[Token]bool
 }
 
-func newSpecials(m *llama.Model, attrs []llama.Attr) *specials {
-	s := &specials{byLiteral: make(map[string]Token)}
+// typeUserDefined is a value of tokenizer.ggml.token_type: an added token that is not special (llama.h, enum llama_token_type).
+const typeUserDefined = 4
+
+// newSpecials collects the special tokens. The file's own types say what is a control token, as in the reference;
+// llama.cpp makes control tokens of some more, by their names (<|fim_prefix|>).
+func newSpecials(m *llama.Model, attrs []llama.Attr, meta gguf.Metadata) *specials {
+	s := &specials{byLiteral: make(map[string]Token), control: make(map[Token]bool)}
+	declared, _ := meta.Get("tokenizer.ggml.token_type")
+	types, _ := declared.([]int32)
 	for id, attr := range attrs {
-		if attr&(llama.AttrControl|llama.AttrUserDefined|llama.AttrUnknown) == 0 {
+		special := special{
+			id:      Token(id),
+			control: attr&(llama.AttrControl|llama.AttrUnknown) != 0,
+			lstrip:  attr&llama.AttrLstrip != 0, rstrip: attr&llama.AttrRstrip != 0,
+		}
+		if !special.control && attr&llama.AttrUserDefined == 0 {
 			continue
 		}
-		literal := m.TokenText(Token(id))
-		if literal == "" {
+		if special.literal = m.TokenText(Token(id)); special.literal == "" {
 			continue
 		}
-		s.byLiteral[literal] = Token(id)
-		list := &s.byFirst[literal[0]]
-		*list = append(*list, special{
-			id: Token(id), literal: literal, control: attr&(llama.AttrControl|llama.AttrUnknown) != 0,
-			lstrip: attr&llama.AttrLstrip != 0, rstrip: attr&llama.AttrRstrip != 0,
-		})
+		if id < len(types) && types[id] == typeUserDefined {
+			special.control = false
+		}
+		s.byLiteral[special.literal] = special.id
+		s.control[special.id] = special.control
+		list := &s.byFirst[special.literal[0]]
+		*list = append(*list, special)
 	}
 	for _, list := range s.byFirst {
 		slices.SortStableFunc(list, func(a, b special) int { return len(b.literal) - len(a.literal) })

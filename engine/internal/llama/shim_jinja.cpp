@@ -1,12 +1,14 @@
-// Chat templates through llama.cpp's own Jinja engine (common/jinja), with three additions that its interface allows:
+// Chat templates through llama.cpp's own Jinja engine (common/jinja). Its interface allows to wrap nodes of the parsed
+// template and to give values of our own, and so what differs from Python's Jinja is put right:
 //
 //   - What a template prints with tojson, join or string loses its mark in the engine, though it holds input; so do all
-//     but one of the pieces of a split. Such expressions are wrapped at parse time, and marked again.
+//     but one of the pieces of a split. Such expressions are marked again.
 //   - Keys of objects are marked as input too: a model chooses the names of its arguments.
-//   - Numbers print as Python prints them (0.1 and 1e-05, not 0.100000).
+//   - Numbers print as in Python (0.1 and 1e-05, not 0.100000), and so do printed lists and objects.
+//   - Text + something that is no text is an error, as in Python, and not the something's text.
 //
 // Templates come from model files, so they are hostile until proven otherwise: parsing and rendering recurse, and run
-// on a thread with a large stack; range() is bounded.
+// on a thread with a large stack; range() and macros are bounded.
 #include "shim.h"
 
 #include "jinja/lexer.h"
@@ -52,17 +54,26 @@ std::string python_float(double v) {
 	return out.find('.') == std::string::npos ? out + ".0" : out;
 }
 
-struct input_float : value_float_t {
-	using value_float_t::value_float_t;
-	string as_string() const override { return python_float(val_flt); }
+// input_number is a number of the input that the engine would print in another way than Python.
+struct input_number : value_float_t {
+	std::string text;
+	input_number(double v, std::string text) : value_float_t(v), text(std::move(text)) {}
+	string as_string() const override { return text; }
 };
 
-// from_json is the engine's own conversion, with marked keys and Python's floats.
+value number(const common_json &j) {
+	if (j.is_number_float()) return std::make_shared<input_number>(j.get<double>(), python_float(j.get<double>()));
+	const int64_t n = j.get<int64_t>();
+	const std::string text = j.dump();
+	if (text == std::to_string(n)) return mk_val<value_int>(n);
+	return std::make_shared<input_number>(j.get<double>(), text); // beyond 63 bits
+}
+
+// from_json is the engine's own conversion, with marked keys and Python's numbers.
 value from_json(const common_json &j, bool input) {
 	if (j.is_null()) return mk_val<value_none>();
 	if (j.is_boolean()) return mk_val<value_bool>(j.get<bool>());
-	if (j.is_number_integer()) return mk_val<value_int>(j.get<int64_t>());
-	if (j.is_number_float()) return std::make_shared<input_float>(j.get<double>());
+	if (j.is_number()) return number(j);
 	if (j.is_string()) return mk_val<value_string>(string(j.get<std::string>(), input));
 	if (j.is_array()) {
 		auto arr = mk_val<value_array>();
@@ -99,28 +110,33 @@ bool holds_input(const value &v) {
 // each float is an integer that no template holds, and that integer is then replaced in the text.
 const int64_t float_mark = 7'300'000'000'000'000'000;
 
-value floats_marked(const value &v, std::vector<double> &floats) {
+std::string float_text(const value &v) {
+	auto *n = dynamic_cast<const input_number *>(v.get());
+	return n ? n->text : python_float(v->as_float());
+}
+
+value floats_marked(const value &v, std::vector<std::string> &texts) {
 	if (is_val<value_float>(v)) {
-		floats.push_back(v->as_float());
-		return mk_val<value_int>(float_mark + int64_t(floats.size()) - 1);
+		texts.push_back(float_text(v));
+		return mk_val<value_int>(float_mark + int64_t(texts.size()) - 1);
 	}
 	if (is_val<value_array>(v)) {
 		auto arr = mk_val<value_array>();
-		for (const auto &item : v->val_arr) arr->push_back(floats_marked(item, floats));
+		for (const auto &item : v->val_arr) arr->push_back(floats_marked(item, texts));
 		return arr;
 	}
 	if (is_val<value_object>(v)) {
 		auto obj = mk_val<value_object>();
-		for (const auto &[key, item] : v->val_obj) obj->insert(key, floats_marked(item, floats));
+		for (const auto &[key, item] : v->val_obj) obj->insert(key, floats_marked(item, texts));
 		return obj;
 	}
 	return v;
 }
 
-void floats_written(std::string &text, const std::vector<double> &floats) {
-	for (size_t i = floats.size(); i-- > 0;) {
+void floats_written(std::string &text, const std::vector<std::string> &texts) {
+	for (size_t i = texts.size(); i-- > 0;) {
 		const std::string mark = std::to_string(float_mark + int64_t(i));
-		for (size_t at; (at = text.find(mark)) != std::string::npos;) text.replace(at, mark.size(), python_float(floats[i]));
+		for (size_t at; (at = text.find(mark)) != std::string::npos;) text.replace(at, mark.size(), texts[i]);
 	}
 }
 
@@ -144,7 +160,8 @@ struct marking_filter : expression {
 
 	value execute_impl(context &ctx) const override {
 		const value v = operand->execute(ctx);
-		std::vector<double> floats;
+		if (is_val<value_float>(v)) return mk_val<value_string>(string(float_text(v)));
+		std::vector<std::string> floats;
 		operand_slot::held = json ? floats_marked(v, floats) : v;
 		value result = inner.execute_impl(ctx);
 		operand_slot::held = nullptr;
@@ -168,30 +185,117 @@ struct marking_call : expression {
 	}
 };
 
+// printing evaluates what stands between {{ and }}. The engine prints the items of a list behind one another, and
+// nothing for an object.
+struct printing : statement {
+	statement_ptr inner;
+	explicit printing(statement_ptr &&expr) : inner(std::move(expr)) {}
+	value execute_impl(context &ctx) const override {
+		const value v = inner->execute(ctx);
+		if (!is_val<value_array>(v) && !is_val<value_object>(v)) return v;
+		return mk_val<value_string>(string(v->as_string().str(), holds_input(v)));
+	}
+};
+
+// left_of_plus and right_of_plus stand around the operands of a +, and compare their types.
+thread_local std::vector<value> pluses; // left operands whose right one is being evaluated
+
+struct left_of_plus : expression {
+	statement_ptr inner;
+	explicit left_of_plus(statement_ptr &&expr) : inner(std::move(expr)) {}
+	value execute_impl(context &ctx) const override {
+		pluses.push_back(inner->execute(ctx));
+		return pluses.back();
+	}
+};
+
+std::string python_type(const value &v) {
+	if (is_val<value_array>(v)) return "list";
+	if (is_val<value_object>(v)) return "dict";
+	if (is_val<value_int>(v)) return "int";
+	if (is_val<value_float>(v)) return "float";
+	if (is_val<value_bool>(v)) return "bool";
+	return v->is_none() ? "NoneType" : v->type();
+}
+
+struct right_of_plus : expression {
+	statement_ptr inner;
+	explicit right_of_plus(statement_ptr &&expr) : inner(std::move(expr)) {}
+	value execute_impl(context &ctx) const override {
+		const value right = inner->execute(ctx);
+		const value left = pluses.back();
+		pluses.pop_back();
+		for (const auto &v : {left, right}) {
+			if (v->is_undefined()) throw std::runtime_error("an operand of + is undefined: " + v->type());
+		}
+		if (is_val<value_string>(left) && !is_val<value_string>(right)) {
+			throw std::runtime_error("can only concatenate str (not \"" + python_type(right) + "\") to str");
+		}
+		if (is_val<value_string>(right) && !is_val<value_string>(left)) {
+			throw std::runtime_error("unsupported operand type(s) for +: '" + python_type(left) + "' and 'str'");
+		}
+		return right;
+	}
+};
+
+// bounded_body is the body of a macro, which may call itself, but not for ever.
+struct bounded_body : statement {
+	statements body;
+	explicit bounded_body(statements &&body) : body(std::move(body)) {}
+	value execute_impl(context &ctx) const override {
+		static thread_local int depth = 0;
+		struct level {
+			level() { depth++; }
+			~level() { depth--; }
+		} here;
+		if (depth > 200) throw std::runtime_error("macros call one another more than 200 deep");
+		auto out = mk_val<value_array>();
+		for (const auto &s : body) out->push_back(s->execute(ctx));
+		return out;
+	}
+};
+
 std::string name_of(const statement_ptr &s) {
 	if (is_stmt<identifier>(s)) return cast_stmt<identifier>(s)->val;
 	if (is_stmt<call_expression>(s)) return name_of(cast_stmt<call_expression>(s)->callee);
 	return "";
 }
 
-// walk calls f for every node below s. The engine's visitor leaves out the items of literals.
-void walk(const statement *s, const std::function<void(const statement *)> &f) {
-	if (!s) return;
-	f(s);
-	const auto each = [&](const statements &list) { for (const auto &x : list) walk(x.get(), f); };
-	if (auto *array = dynamic_cast<const array_literal *>(s)) return each(array->val);
-	if (auto *tuple = dynamic_cast<const tuple_literal *>(s)) return each(tuple->val);
-	if (auto *object = dynamic_cast<const object_literal *>(s)) {
-		for (const auto &[key, item] : object->val) walk(key.get(), f), walk(item.get(), f);
-		return;
-	}
+// collector lists a node and all below it. The engine's visitor leaves out the items of literals.
+struct collector {
 	context ctx;
-	ctx.visitor = [&](bool, const statement *, std::vector<visitor_pair> children) {
-		for (const auto &[label, list] : children) {
-			for (const auto *child : list) walk(child, f);
+	std::vector<statement *> nodes;
+
+	collector() {
+		ctx.visitor = [this](bool, const statement *, std::vector<visitor_pair> children) {
+			for (const auto &[label, list] : children) {
+				for (const auto *child : list) add(child);
+			}
+		};
+	}
+
+	void add(const statement *s) {
+		if (!s) return;
+		nodes.push_back(const_cast<statement *>(s)); // the nodes are ours; only the visitor shows them as const
+		if (auto *array = dynamic_cast<const array_literal *>(s)) return add_all(array->val);
+		if (auto *tuple = dynamic_cast<const tuple_literal *>(s)) return add_all(tuple->val);
+		if (auto *object = dynamic_cast<const object_literal *>(s)) {
+			for (const auto &[key, item] : object->val) add(key.get()), add(item.get());
+			return;
 		}
-	};
-	s->visit(ctx);
+		s->visit(ctx);
+	}
+
+	void add_all(const statements &list) {
+		for (const auto &s : list) add(s.get());
+	}
+};
+
+// wrap puts a node of type T around the one in slot.
+template <class T> void wrap(statement_ptr &slot) {
+	const size_t pos = slot->pos;
+	slot = std::make_unique<T>(std::move(slot));
+	slot->pos = pos;
 }
 
 void mark_filter(filter_expression &f) {
@@ -209,27 +313,49 @@ void mark_split(statement_ptr &slot) {
 	const auto &callee = cast_stmt<call_expression>(slot)->callee;
 	if (!is_stmt<member_expression>(callee)) return;
 	const std::string name = name_of(cast_stmt<member_expression>(callee)->property);
-	if (name != "split" && name != "rsplit") return;
-	const size_t pos = slot->pos;
-	slot = std::make_unique<marking_call>(std::move(slot));
-	slot->pos = pos;
+	if (name == "split" || name == "rsplit") wrap<marking_call>(slot);
 }
 
-// keep_marks wraps what loses marks. The nodes are ours; only the engine's visitor shows them as const.
-void keep_marks(program &prog) {
-	std::vector<statement *> nodes;
-	for (const auto &s : prog.body) {
-		walk(s.get(), [&](const statement *node) { nodes.push_back(const_cast<statement *>(node)); });
+void check_plus(binary_expression &b) {
+	if (b.op.value != "+") return;
+	wrap<left_of_plus>(b.left);
+	wrap<right_of_plus>(b.right);
+}
+
+void print_as_python(statements &body) {
+	for (auto &s : body) {
+		if (dynamic_cast<expression *>(s.get()) && !is_stmt<string_literal>(s)) wrap<printing>(s);
 	}
-	for (auto *node : nodes) {
+}
+
+void bound(statements &body) {
+	auto bounded = std::make_unique<bounded_body>(std::move(body));
+	bounded->pos = 0;
+	body.clear();
+	body.push_back(std::move(bounded));
+}
+
+// adjust wraps what the engine does in another way than we want; see the top of this file.
+void adjust(program &prog) {
+	collector all;
+	all.add_all(prog.body);
+	for (auto *node : all.nodes) {
 		if (auto *m = dynamic_cast<member_expression *>(node)) mark_split(m->object);
-		if (auto *s = dynamic_cast<set_statement *>(node)) mark_split(s->val);
-		if (auto *l = dynamic_cast<for_statement *>(node)) mark_split(l->iterable);
+		if (auto *s = dynamic_cast<set_statement *>(node)) mark_split(s->val), print_as_python(s->body);
 		if (auto *f = dynamic_cast<filter_expression *>(node)) mark_split(f->operand);
+		if (auto *b = dynamic_cast<binary_expression *>(node)) check_plus(*b);
+		if (auto *i = dynamic_cast<if_statement *>(node)) print_as_python(i->body), print_as_python(i->alternate);
+		if (auto *l = dynamic_cast<for_statement *>(node)) {
+			mark_split(l->iterable), print_as_python(l->body), print_as_python(l->default_block);
+		}
+		if (auto *m = dynamic_cast<macro_statement *>(node)) print_as_python(m->body), bound(m->body);
+		if (auto *c = dynamic_cast<call_statement *>(node)) print_as_python(c->body);
+		if (auto *f = dynamic_cast<filter_statement *>(node)) print_as_python(f->body);
 	}
-	for (auto *node : nodes) {
+	for (auto *node : all.nodes) {
 		if (auto *f = dynamic_cast<filter_expression *>(node)) mark_filter(*f);
 	}
+	print_as_python(prog.body);
 }
 
 // on_big_stack runs f on a thread of its own and waits for it. The memory is reserved, not used.
@@ -284,7 +410,7 @@ qn_template *qn_template_parse(const char *source, size_t len, char **error) {
 	*error = attempt([&] {
 		t->source.assign(source, len);
 		t->prog = parse_from_tokens(lexer().tokenize(t->source));
-		keep_marks(t->prog);
+		adjust(t->prog);
 	});
 	if (!*error) return t;
 	qn_template_free(t);
