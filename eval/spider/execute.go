@@ -25,10 +25,35 @@ type execution struct {
 
 	ordered     bool // the script's view: "order by" occurs in the gold
 	wrote       bool // the prediction, as it is, writes
-	files       []string
-	predText    string                     // the prediction as it is, after the script's rewriting
-	pred        map[string]sqlguard.Result // its results, on the files up to the first on which it is not right
 	goldFailure *sqlguard.Failure
+}
+
+// pair is a question that is being scored, with the results of what ran for it, so that the scripts' rules and the plain
+// ones share them.
+type pair struct {
+	db, database, gold string
+	exec               *eval.Executor
+	ran                map[ranKey]sqlguard.Result
+}
+
+type ranKey struct{ file, sql string }
+
+func (s *Scorer) newPair(db, database, gold string) *pair {
+	return &pair{db, database, gold, s.exec, map[ranKey]sqlguard.Result{}}
+}
+
+// query runs a prediction read-only, once.
+func (p *pair) query(ctx context.Context, file, sql string) (sqlguard.Result, error) {
+	key := ranKey{file, sql}
+	result, known := p.ran[key]
+	if known {
+		return result, nil
+	}
+	result, err := p.exec.Query(ctx, file, sql)
+	if err = harnessError(result, err); err == nil {
+		p.ran[key] = result
+	}
+	return result, err
 }
 
 func (e *execution) note(format string, args ...any) {
@@ -41,9 +66,10 @@ func (e *execution) note(format string, args ...any) {
 const maxVariants = 10_000
 
 // execute runs a pair as eval_exec_match does. The error is for our side.
-func (s *Scorer) execute(ctx context.Context, database, gold, pred string, plug, keepDistinct bool) (e execution, err error) {
-	gold, pred = closeOperators(gold), closeOperators(pred)
-	if !keepDistinct {
+func (p *pair) execute(ctx context.Context, pred string, opts Options) (e execution, err error) {
+	gold := closeOperators(p.gold)
+	pred = closeOperators(pred)
+	if !opts.KeepDistinct {
 		if pred, e.crash = removeDistinct(pred); e.crash != nil {
 			return e, nil
 		}
@@ -54,21 +80,22 @@ func (s *Scorer) execute(ctx context.Context, database, gold, pred string, plug,
 	e.ordered = strings.Contains(pytext.Lower(gold), "order by")
 	var t template
 	var values []string
-	if plug {
+	if opts.PlugValue {
 		if t, values, e.crash = plugValues(gold, pred); e.crash != nil {
 			return e, nil
 		}
 	}
-	if e.files, err = databaseFiles(database); err != nil {
+	files, err := databaseFiles(p.database)
+	if err != nil {
 		return e, err
 	}
-	e.predText, e.pred = replaceYear(pred), map[string]sqlguard.Result{}
-	run := suite{exec: s.exec, gold: replaceYear(gold), changes: map[string][]string{}, out: &e}
-	e.correct, err = run.passes(ctx, pred, true)
-	if err != nil || e.correct || e.crash != nil || !plug {
+	run := suite{pair: p, gold: replaceYear(gold), files: files, query: p.query, changes: map[string][]string{}, out: &e}
+	e.correct, err = run.passes(ctx, pred)
+	if err != nil || e.correct || e.crash != nil || !opts.PlugValue {
 		return e, err
 	}
-	err = run.plug(ctx, t, values, 10*s.exec.Deadlines().Prediction)
+	run.query = p.exec.Query // variants are too many to keep
+	err = run.plug(ctx, t, values, 10*p.exec.Deadlines().Prediction)
 	return e, err
 }
 
@@ -101,16 +128,18 @@ func sideFile(name string) bool {
 // suite runs a pair's statements on its database files. What a prediction changes for good in a file is kept in changes
 // and done again, on a private copy, before later statements.
 type suite struct {
-	exec    *eval.Executor
-	gold    string
+	*pair
+	gold    string // rewritten
+	files   []string
+	query   func(ctx context.Context, file, sql string) (sqlguard.Result, error)
 	changes map[string][]string
 	out     *execution
 }
 
-// passes reports whether a prediction gives the gold's result on every file. first is set for the prediction as it is.
-func (r *suite) passes(ctx context.Context, pred string, first bool) (bool, error) {
+// passes reports whether a prediction gives the gold's result on every file.
+func (r *suite) passes(ctx context.Context, pred string) (bool, error) {
 	pred = replaceYear(pred)
-	for _, file := range r.out.files {
+	for _, file := range r.files {
 		gold, err := r.runGold(ctx, file)
 		if err != nil {
 			return false, err
@@ -125,9 +154,6 @@ func (r *suite) passes(ctx context.Context, pred string, first bool) (bool, erro
 			}
 			r.out.crash = crash("AssertionError", "the gold query fails on %s: %s", filepath.Base(file), gold.Failure.Message)
 			return false, nil
-		}
-		if first {
-			r.out.pred[file] = result
 		}
 		if !r.same(gold, result) {
 			return false, nil
@@ -169,9 +195,9 @@ func (r *suite) runGold(ctx context.Context, file string) (sqlguard.Result, erro
 func (r *suite) runPrediction(ctx context.Context, file, sql string) (sqlguard.Result, error) {
 	changes := r.changes[file]
 	if len(changes) == 0 {
-		result, err := r.exec.Query(ctx, file, sql)
+		result, err := r.query(ctx, file, sql)
 		if err != nil || !refusedWrite(result) {
-			r.noteLimits(result)
+			noteLimits(r.out, result)
 			return result, harnessError(result, err)
 		}
 	}
@@ -179,7 +205,7 @@ func (r *suite) runPrediction(ctx context.Context, file, sql string) (sqlguard.R
 	if err != nil {
 		return result, err
 	}
-	r.noteLimits(result)
+	noteLimits(r.out, result)
 	if len(result.Columns) > 0 && len(changes) > 0 && result.Failure == nil {
 		return result, nil // a query on the changed copy
 	}
@@ -209,15 +235,15 @@ func (r *suite) scratch(ctx context.Context, file string, statements []string) (
 }
 
 // noteLimits says where a limit of ours ended a statement that the script would have let run.
-func (r *suite) noteLimits(result sqlguard.Result) {
+func noteLimits(e *execution, result sqlguard.Result) {
 	if result.Failure == nil {
 		return
 	}
 	switch result.Failure.Kind {
 	case sqlguard.TimedOut:
-		r.out.note("the official script has no time limit that works: it waits until this query ends")
+		e.note("the official script has no time limit that works: it waits until this query ends")
 	case sqlguard.OutOfMemory, sqlguard.TooBig:
-		r.out.note("the official script has no limit on memory or size, where this query met one: %s", result.Failure.Message)
+		e.note("the official script has no limit on memory or size, where this query met one: %s", result.Failure.Message)
 	}
 }
 
@@ -236,7 +262,7 @@ func (r *suite) plug(ctx context.Context, t template, values []string, budget ti
 		for i, v := range assignment {
 			filled[i] = values[v]
 		}
-		passes, err := r.passes(ctx, t.fill(filled), false)
+		passes, err := r.passes(ctx, t.fill(filled))
 		if err != nil || r.out.crash != nil {
 			return err
 		}

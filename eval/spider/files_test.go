@@ -165,11 +165,11 @@ func TestOfficialNotes(t *testing.T) {
 		strict     eval.Verdict
 		note       string
 	}{
-		"drop":            {"SELECT name FROM item", "DROP TABLE item", false, eval.Wrong, eval.Wrong, "for good"},
-		"drop, plugged":   {"SELECT name FROM item", "DROP TABLE item", true, eval.Wrong, eval.Wrong, "AssertionError"},
-		"delete":          {"SELECT name FROM item WHERE id = 9", "DELETE FROM item", false, eval.Correct, eval.Wrong, "takes it back"},
-		"temp":            {"SELECT name FROM item WHERE id = 9", "CREATE TEMP TABLE item(name)", false, eval.Correct, eval.Wrong, "takes it back"},
-		"attach":          {"SELECT name FROM item WHERE id = 9", "ATTACH 'other.sqlite' AS o", false, eval.Correct, eval.Wrong, "other file"},
+		"drop":            {"SELECT name FROM item", "DROP TABLE item", false, eval.Wrong, eval.Refused, "for good"},
+		"drop, plugged":   {"SELECT name FROM item", "DROP TABLE item", true, eval.Wrong, eval.Refused, "AssertionError"},
+		"delete":          {"SELECT name FROM item WHERE id = 9", "DELETE FROM item", false, eval.Correct, eval.Refused, "takes it back"},
+		"temp":            {"SELECT name FROM item WHERE id = 9", "CREATE TEMP TABLE item(name)", false, eval.Correct, eval.Refused, "takes it back"},
+		"attach":          {"SELECT name FROM item WHERE id = 9", "ATTACH 'other.sqlite' AS o", false, eval.Correct, eval.Refused, "other file"},
 		"endless":         {"SELECT name FROM item", "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM c) SELECT count(*) FROM c", false, eval.TimedOut, eval.TimedOut, "no time limit"},
 		"column orders":   {wide, swapped, false, eval.Correct, eval.Wrong, "orders of columns"},
 		"many variants":   {"SELECT name FROM item WHERE id = 1 OR id = 12 OR id = 13 OR id = 14 OR id = 15 OR id = 16", "SELECT id FROM item WHERE price > 0 AND id != 21 AND id != 22 AND id != 23 AND id != 24 AND id != 25 AND id != 26", true, eval.Wrong, eval.Wrong, "variants"},

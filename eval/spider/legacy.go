@@ -11,24 +11,23 @@ import (
 // legacyExecute is the execution comparison of taoyds/spider: the results' columns, keyed by the parsed SELECT items without
 // their aggregates, must be equal as lists. predSQL and goldSQL are the normalized parses. The prediction runs first, and
 // the gold on the same connection after it. A prediction that fails is wrong; a gold that fails ends the script.
-func (s *Scorer) legacyExecute(ctx context.Context, database, gold, pred string, goldSQL, predSQL *SQL) (e execution, err error) {
+func (p *pair) legacyExecute(ctx context.Context, pred string, goldSQL, predSQL *SQL) (e execution, err error) {
 	e.ordered = true
 	var goldResult, predResult sqlguard.Result
-	predResult, err = s.exec.Query(ctx, database, pred)
+	predResult, err = p.query(ctx, p.database, pred)
 	if err == nil && refusedWrite(predResult) {
 		e.wrote = true
 		var results []sqlguard.Result
-		if results, err = s.exec.Scratch(ctx, database, pred, gold); err == nil {
+		if results, err = p.exec.Scratch(ctx, p.database, pred, p.gold); err == nil {
 			predResult, goldResult = results[0], results[1]
 		}
 	} else if err == nil {
-		goldResult, err = s.exec.Gold(ctx, database, gold)
+		goldResult, err = p.exec.Gold(ctx, p.database, p.gold)
 	}
 	if err = harnessError(predResult, err); err != nil {
 		return e, err
 	}
-	r := suite{out: &e}
-	r.noteLimits(predResult)
+	noteLimits(&e, predResult)
 	if predResult.Failure != nil || !validText(predResult) {
 		return e, nil
 	}

@@ -59,9 +59,9 @@ func (p *Partial) UnmarshalJSON(data []byte) error {
 
 // judgeTestSuite is taoyds/test-suite-sql-eval on one pair. Where the script ends before it executes, the queries are run
 // all the same: execution then tells what happened here. No prediction at all is a wrong one.
-func (s *Scorer) judgeTestSuite(ctx context.Context, db, database, gold, pred string) (Outcome, execution, error) {
+func (s *Scorer) judgeTestSuite(ctx context.Context, q *pair, pred string) (Outcome, execution, error) {
 	pred = strings.ReplaceAll(pred, "value", "1")
-	p, out, err := s.parsePair(ctx, database, gold, pred, false)
+	p, out, err := s.parsePair(ctx, q, pred, false)
 	if err != nil {
 		return out, execution{}, err
 	}
@@ -69,25 +69,25 @@ func (s *Scorer) judgeTestSuite(ctx context.Context, db, database, gold, pred st
 	if s.opts.exec() && pred == "" {
 		out.Exec = new(bool)
 	} else if s.opts.exec() {
-		if e, err = s.execute(ctx, database, gold, pred, s.opts.PlugValue, s.opts.KeepDistinct); err != nil {
+		if e, err = q.execute(ctx, pred, s.opts); err != nil {
 			return out, e, err
 		}
 		out.Exec = &e.correct
 		out.end(e.crash)
 	}
 	if s.opts.match() && p.gold != nil {
-		out.end(s.matchPair(db, p, &out))
+		out.end(s.matchPair(q.db, p, &out))
 	}
 	return out, e, nil
 }
 
 // judgeLegacy is taoyds/spider on one pair.
-func (s *Scorer) judgeLegacy(ctx context.Context, db, database, gold, pred string) (Outcome, execution, error) {
-	p, out, err := s.parsePair(ctx, database, gold, pred, true)
+func (s *Scorer) judgeLegacy(ctx context.Context, q *pair, pred string) (Outcome, execution, error) {
+	p, out, err := s.parsePair(ctx, q, pred, true)
 	if err != nil || p.gold == nil {
 		return out, execution{}, err
 	}
-	if failure := s.normalizePair(db, p); failure != nil {
+	if failure := s.normalizePair(q.db, p); failure != nil {
 		out.end(failure)
 		return out, execution{}, nil
 	}
@@ -95,7 +95,7 @@ func (s *Scorer) judgeLegacy(ctx context.Context, db, database, gold, pred strin
 	if s.opts.exec() && pred == "" {
 		out.Exec = new(bool)
 	} else if s.opts.exec() {
-		if e, err = s.legacyExecute(ctx, database, gold, pred, p.gold, p.pred); err != nil {
+		if e, err = q.legacyExecute(ctx, pred, p.gold, p.pred); err != nil {
 			return out, e, err
 		}
 		out.Exec = &e.correct
@@ -118,8 +118,8 @@ func (o *Outcome) end(c *Crash) {
 // query.
 type parsed struct{ gold, pred *SQL }
 
-func (s *Scorer) parsePair(ctx context.Context, database, gold, pred string, legacy bool) (p parsed, out Outcome, err error) {
-	schema, failure, err := s.schema(ctx, database)
+func (s *Scorer) parsePair(ctx context.Context, q *pair, pred string, legacy bool) (p parsed, out Outcome, err error) {
+	schema, failure, err := s.schema(ctx, q.database)
 	if err != nil || failure != nil {
 		out.end(failure)
 		return p, out, err
@@ -128,7 +128,7 @@ func (s *Scorer) parsePair(ctx context.Context, database, gold, pred string, leg
 		p.pred = &SQL{Select: Select{Distinct: False}}
 	}
 	out.PredParses = failure == nil
-	if p.gold, failure = parse(gold, schema, legacy); failure != nil {
+	if p.gold, failure = parse(q.gold, schema, legacy); failure != nil {
 		failure.Reason = "Spider's grammar does not cover the gold query: " + failure.Reason
 		out.end(failure)
 		return p, out, nil

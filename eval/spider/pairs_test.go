@@ -171,13 +171,14 @@ func (p *pairCheck) check(what string, got, want any) {
 
 func (p *pairCheck) execution(name string, s *Scorer) {
 	ctx := context.Background()
-	e, err := s.execute(ctx, p.database, p.r.Gold, p.r.Pred, s.opts.PlugValue, s.opts.KeepDistinct)
+	q := s.newPair(p.r.DB, p.database, p.r.Gold)
+	e, err := q.execute(ctx, p.r.Pred, s.opts)
 	if err != nil {
 		p.t.Errorf("%s: %v", p.r.ID, err)
 		return
 	}
 	p.check("exec_direct "+name, verdictOf(&e.correct, e.crash), p.r.ExecDirect[name])
-	out, _, err := s.judgeTestSuite(ctx, p.r.DB, p.database, p.r.Gold, p.pred)
+	out, _, err := s.judgeTestSuite(ctx, q, p.pred)
 	if err != nil {
 		p.t.Errorf("%s: %v", p.r.ID, err)
 		return
@@ -197,7 +198,7 @@ func (p *pairCheck) match(s *Scorer) {
 	if p.pred == "" {
 		return
 	}
-	out, _, err := s.judgeTestSuite(context.Background(), p.r.DB, p.database, p.r.Gold, p.pred)
+	out, _, err := s.judgeTestSuite(context.Background(), s.newPair(p.r.DB, p.database, p.r.Gold), p.pred)
 	if err != nil {
 		p.t.Errorf("%s: %v", p.r.ID, err)
 		return
@@ -226,7 +227,7 @@ func (p *pairCheck) outcome(what string, out Outcome, exact *int, ends *string, 
 }
 
 func (p *pairCheck) legacy(s *Scorer) {
-	out, _, err := s.judgeLegacy(context.Background(), p.r.DB, p.database, p.r.Gold, p.pred)
+	out, _, err := s.judgeLegacy(context.Background(), s.newPair(p.r.DB, p.database, p.r.Gold), p.pred)
 	if err != nil {
 		p.t.Errorf("%s: %v", p.r.ID, err)
 		return

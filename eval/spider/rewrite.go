@@ -60,6 +60,9 @@ func firstStatement(sql string) ([]sqlparse.Token, *Crash) {
 
 // removeDistinct cuts a query to its first statement and takes the word DISTINCT out wherever it is a token.
 func removeDistinct(sql string) (string, *Crash) {
+	if isPlain(sql) {
+		return sql, nil
+	}
 	tokens, failure := firstStatement(sql)
 	if failure != nil {
 		return "", failure
@@ -71,6 +74,16 @@ func removeDistinct(sql string) (string, *Crash) {
 		}
 	}
 	return b.String(), nil
+}
+
+// isPlain reports a query that removeDistinct leaves as it is, at a glance: it is short, and has no word to take out and
+// nothing at which a statement could end.
+func isPlain(sql string) bool {
+	if sql == "" || len(sql) > parserLimit || strings.Contains(sql, ";") || pytext.Strip(sql) == "" {
+		return false
+	}
+	upper := strings.ToUpper(sql)
+	return !strings.Contains(upper, "DISTINCT") && !strings.Contains(upper, "GO") && strings.Count(sql, "(") <= parserDepth
 }
 
 // slot marks the place of a value in a template.

@@ -83,10 +83,11 @@ func (s *Scorer) scoreLines(ctx context.Context, ex eval.Example, l lines) (*eva
 func (s *Scorer) score(ctx context.Context, ex eval.Example, l lines) (*eval.Score, error) {
 	score := &eval.Score{Metrics: map[string]float64{}}
 	detail := &Detail{}
+	q := s.newPair(ex.DB, ex.Database, ex.Gold)
 	var e execution
 	var err error
 	if l.suite != nil {
-		if detail.TestSuite, e, err = s.judgeTestSuite(ctx, ex.DB, ex.Database, ex.Gold, *l.suite); err != nil {
+		if detail.TestSuite, e, err = s.judgeTestSuite(ctx, q, *l.suite); err != nil {
 			return nil, err
 		}
 	}
@@ -94,7 +95,7 @@ func (s *Scorer) score(ctx context.Context, ex eval.Example, l lines) (*eval.Sco
 	setMetric(score, MetricExec, detail.TestSuite.Exec)
 	setMetric(score, MetricExact, detail.TestSuite.Exact)
 	if s.opts.Legacy && l.legacy != nil {
-		legacy, _, err := s.judgeLegacy(ctx, ex.DB, ex.Database, ex.Gold, *l.legacy)
+		legacy, _, err := s.judgeLegacy(ctx, q, *l.legacy)
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +103,7 @@ func (s *Scorer) score(ctx context.Context, ex eval.Example, l lines) (*eval.Sco
 		setMetric(score, MetricLegacyExec, legacy.Exec)
 		setMetric(score, MetricLegacyExact, legacy.Exact)
 	}
-	return score, s.describe(ctx, score, ex, l.plain, detail.TestSuite, e)
+	return score, describe(ctx, score, q, l.plain, detail.TestSuite, e)
 }
 
 func setMetric(score *eval.Score, name string, value *bool) {
@@ -116,8 +117,8 @@ func setMetric(score *eval.Score, name string, value *bool) {
 }
 
 // describe fills in the verdicts, and what all benchmarks report, from the plain queries: nothing rewritten, DISTINCT kept.
-func (s *Scorer) describe(ctx context.Context, score *eval.Score, ex eval.Example, sql string, suite Outcome, e execution) error {
-	run, err := s.plainExecution(ctx, ex, sql, e)
+func describe(ctx context.Context, score *eval.Score, q *pair, sql string, suite Outcome, e execution) error {
+	run, err := plainExecution(ctx, q, sql, e.wrote)
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func official(suite Outcome, e execution, run eval.Execution) eval.Verdict {
 		return eval.GoldFailed
 	case *right:
 		return eval.Correct
-	case run.Pred.Failure != nil && suite.Exec != nil:
+	case run.Pred.Failure != nil && suite.Exec != nil && !e.wrote: // what writes is refused here only
 		return eval.FailureVerdict(run.Pred.Failure)
 	}
 	return eval.Wrong
@@ -160,23 +161,20 @@ func officialNote(sql string, suite Outcome, e execution) string {
 }
 
 // plainExecution runs the pair as written, on the first file that tells them apart.
-func (s *Scorer) plainExecution(ctx context.Context, ex eval.Example, sql string, e execution) (eval.Execution, error) {
-	files := e.files
-	if len(files) == 0 {
-		files = []string{ex.Database}
+func plainExecution(ctx context.Context, q *pair, sql string, wrote bool) (eval.Execution, error) {
+	run := eval.Execution{GoldSQL: q.gold, PredSQL: sql, Ordered: eval.Ordered(q.gold), Wrote: wrote}
+	files, err := databaseFiles(q.database)
+	if err != nil {
+		return run, err
 	}
-	run := eval.Execution{GoldSQL: ex.Gold, PredSQL: sql, Ordered: eval.Ordered(ex.Gold), Wrote: e.wrote}
 	for i, file := range files {
-		gold, err := s.exec.Gold(ctx, file, ex.Gold)
+		gold, err := q.exec.Gold(ctx, file, q.gold)
 		if err = harnessError(gold, err); err != nil {
 			return run, err
 		}
-		pred, known := e.pred[file]
-		if !known || sql != e.predText {
-			pred, err = s.exec.Query(ctx, file, sql)
-			if err = harnessError(pred, err); err != nil {
-				return run, err
-			}
+		pred, err := q.query(ctx, file, sql)
+		if err != nil {
+			return run, err
 		}
 		same := pred.Failure == nil && gold.Failure == nil && eval.SameRows(gold.Rows, pred.Rows, run.Ordered)
 		if i == 0 || !same {
