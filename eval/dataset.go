@@ -30,7 +30,8 @@ type Example struct {
 	Gold       string `json:"gold,omitempty"`       // gold SQL; empty where the benchmark gives only a table or nothing
 	Difficulty string `json:"difficulty,omitempty"` // the benchmark's own label; Spider's is computed from the gold by its scorer
 	Kind       string `json:"kind,omitempty"`       // the kind of question, where the dataset names one
-	Notes      string `json:"-"`                    // what the dataset says about the database's columns, for the prompt
+	// Descriptions is the folder with BIRD's descriptions of the database's columns; "" where there is none.
+	Descriptions string `json:"-"`
 }
 
 // Dataset is a benchmark's split as downloaded.

@@ -13,6 +13,15 @@ type Predictor interface {
 	Predict(ctx context.Context, ex Example, sample int) (Prediction, error)
 }
 
+// Repeatable is a Predictor whose answers can be had again to the byte: they depend on the questions of one group, and on
+// nothing that ran before. A deterministic run uses it so: Begin before each group, then Enter once for each lane before the
+// first question of the group.
+type Repeatable interface {
+	Predictor
+	Begin(ctx context.Context) error // as new
+	Enter() (leave func())           // announces a lane that will predict one question after another; leave ends it
+}
+
 // Prediction is what came out for one question: the final SQL and a summary of how it came about.
 type Prediction struct {
 	SQL       string  `json:"sql"`                  // final SQL; empty when there was none

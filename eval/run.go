@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -80,6 +81,9 @@ func Run(ctx context.Context, m Manifest, examples []Example, predictor Predicto
 		defer ck.close()
 	}
 	r.checkpoint = ck
+	if _, repeatable := predictor.(Repeatable); repeatable && opts.Deterministic {
+		r.groups = r.unfinishedGroups(examples)
+	}
 	if err := r.resume(examples); err != nil {
 		return r.progress, err
 	}
@@ -101,6 +105,7 @@ type run struct {
 	opts       RunOptions
 	checkpoint *checkpoint
 	start      time.Time
+	groups     [][]Example // of a deterministic run, those to do
 
 	mu       sync.Mutex
 	progress Progress
@@ -155,19 +160,8 @@ type trajectory struct {
 func (r *run) work(ctx context.Context, examples []Example) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	pending := r.pending(examples)
-	todo := make(chan trajectory)
 	graded := make(chan *question)
-	var lanes, graders sync.WaitGroup
-	for range max(r.opts.Lanes, 1) {
-		lanes.Go(func() {
-			for t := range todo {
-				if q := r.predict(ctx, t); q != nil {
-					graded <- q
-				}
-			}
-		})
-	}
+	var graders sync.WaitGroup
 	for range runtime.NumCPU() {
 		graders.Go(func() {
 			for q := range graded {
@@ -177,15 +171,91 @@ func (r *run) work(ctx context.Context, examples []Example) error {
 			}
 		})
 	}
-	r.feed(ctx, pending, todo)
-	close(todo)
-	lanes.Wait()
+	if repeatable, ok := r.predictor.(Repeatable); ok && r.opts.Deterministic {
+		if err := r.predictGroups(ctx, repeatable, r.groups, graded); err != nil {
+			cancel(err)
+		}
+	} else {
+		r.predictAll(ctx, r.pending(examples), graded)
+	}
 	close(graded)
 	graders.Wait()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil
+}
+
+// predictAll lets each lane take the next trajectory when it has finished one.
+func (r *run) predictAll(ctx context.Context, pending []Example, graded chan<- *question) {
+	todo := make(chan trajectory)
+	var lanes sync.WaitGroup
+	for range max(r.opts.Lanes, 1) {
+		lanes.Go(func() {
+			for t := range todo {
+				r.predict(ctx, t, graded)
+			}
+		})
+	}
+	for _, t := range r.trajectories(pending) {
+		select {
+		case todo <- t:
+		case <-ctx.Done():
+		}
+	}
+	close(todo)
+	lanes.Wait()
+}
+
+// predictGroups runs one group after the other. Which lane runs which trajectory is fixed.
+func (r *run) predictGroups(ctx context.Context, predictor Repeatable, groups [][]Example, graded chan<- *question) error {
+	for _, group := range groups {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := predictor.Begin(ctx); err != nil {
+			return err
+		}
+		todo := r.trajectories(group)
+		lanes := min(max(r.opts.Lanes, 1), len(todo))
+		leave := make([]func(), lanes)
+		for i := range leave {
+			leave[i] = predictor.Enter()
+		}
+		var running sync.WaitGroup
+		for lane := range lanes {
+			running.Go(func() {
+				defer leave[lane]()
+				for i := lane; i < len(todo); i += lanes {
+					r.predict(ctx, todo[i], graded)
+				}
+			})
+		}
+		running.Wait()
+	}
+	return nil
+}
+
+// unfinishedGroups are the questions of each database of which any is not done. What is done of them is forgotten: a
+// group is repeated as a whole, since its answers depend on what runs beside them.
+func (r *run) unfinishedGroups(examples []Example) [][]Example {
+	var groups [][]Example
+	for _, ex := range ByDatabase(examples) {
+		if last := len(groups) - 1; last >= 0 && groups[last][0].DB == ex.DB {
+			groups[last] = append(groups[last], ex)
+		} else {
+			groups = append(groups, []Example{ex})
+		}
+	}
+	return slices.DeleteFunc(groups, func(group []Example) bool {
+		if len(r.pending(group)) == 0 {
+			return true
+		}
+		for _, ex := range group {
+			delete(r.checkpoint.done, ex.ID)
+		}
+		return false
+	})
 }
 
 // pending are the examples that are not done, database after database.
@@ -199,27 +269,28 @@ func (r *run) pending(examples []Example) []Example {
 	return out
 }
 
-// feed hands out the trajectories.
-func (r *run) feed(ctx context.Context, pending []Example, todo chan<- trajectory) {
+// trajectories are the questions' trajectories, the greedy one of each first.
+func (r *run) trajectories(examples []Example) []trajectory {
 	n := 1 + r.opts.Votes
-	for _, ex := range pending {
+	var out []trajectory
+	for _, ex := range examples {
 		q := &question{example: ex, samples: make([]Prediction, n), left: n}
 		for sample := range n {
-			select {
-			case todo <- trajectory{q, sample}:
-			case <-ctx.Done():
-				return
-			}
+			out = append(out, trajectory{q, sample})
 		}
 	}
+	return out
 }
 
-// predict runs one trajectory; it returns its question when this was the last one of it.
-func (r *run) predict(ctx context.Context, t trajectory) *question {
+// predict runs one trajectory. The last one of its question sends it on to be graded.
+func (r *run) predict(ctx context.Context, t trajectory, graded chan<- *question) {
+	if ctx.Err() != nil {
+		return
+	}
 	q := t.question
 	p, err := r.predictor.Predict(ctx, q.example, t.sample)
 	if ctx.Err() != nil {
-		return nil // an interrupted trajectory is no answer
+		return // an interrupted trajectory is no answer
 	}
 	if err != nil {
 		p = Prediction{Stop: "error", Error: err.Error()}
@@ -228,13 +299,13 @@ func (r *run) predict(ctx context.Context, t trajectory) *question {
 		p.Seconds = 0
 	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	q.samples[t.sample] = p
 	q.left--
-	if q.left > 0 {
-		return nil
+	last := q.left == 0
+	q.mu.Unlock()
+	if last {
+		graded <- q
 	}
-	return q
 }
 
 // grade scores a question and puts it on disk.

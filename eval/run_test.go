@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -147,6 +148,78 @@ func TestTornCheckpoint(t *testing.T) {
 		if got := run(); !bytes.Equal(got, want) {
 			t.Fatalf("cut at byte %d: another result", n)
 		}
+	}
+}
+
+// groupPredictor answers with how many questions its group has had before, as an engine that remembers would.
+type groupPredictor struct {
+	mu     sync.Mutex
+	group  int
+	joined int
+	seen   map[string]bool
+}
+
+func (p *groupPredictor) Begin(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.joined != 0 {
+		return errors.New("a lane is left over from the group before")
+	}
+	p.seen = map[string]bool{}
+	return nil
+}
+
+func (p *groupPredictor) Enter() func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.joined++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.joined--
+	}
+}
+
+func (p *groupPredictor) Predict(_ context.Context, ex Example, _ int) (Prediction, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for other := range p.seen {
+		if other != ex.DB {
+			return Prediction{}, errors.New("two databases in one group")
+		}
+	}
+	p.seen[ex.DB] = true
+	p.group++
+	return Prediction{SQL: "SELECT 0", Stop: "final_sql"}, nil
+}
+
+// A deterministic run repeats whole groups: what a killed run has of one is done again.
+func TestDeterministicGroups(t *testing.T) {
+	dir := t.TempDir()
+	opts := RunOptions{Lanes: 4, Deterministic: true, Checkpoint: filepath.Join(dir, "c"), Out: filepath.Join(dir, "out")}
+	run := func() (*groupPredictor, Progress) {
+		p := &groupPredictor{}
+		progress, err := Run(context.Background(), testManifest(), testExamples(12), p, digitScorer{}, nil, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, progress
+	}
+	if p, _ := run(); p.group != 12 {
+		t.Fatalf("%d questions were asked, not 12", p.group)
+	}
+	want, _ := os.ReadFile(opts.Out)
+	data, _ := os.ReadFile(opts.Checkpoint)
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	if err := os.WriteFile(opts.Checkpoint, bytes.Join(lines[:1+6], nil), 0o644); err != nil { // one group of four, and half of the next
+		t.Fatal(err)
+	}
+	p, progress := run()
+	if p.group != 8 || progress.Resumed != 4 || progress.Done != 12 {
+		t.Errorf("after half a group: %d questions asked, %+v", p.group, progress)
+	}
+	if got, _ := os.ReadFile(opts.Out); !bytes.Equal(got, want) {
+		t.Error("another result")
 	}
 }
 

@@ -56,7 +56,7 @@ func Load(dir, split string) (*eval.Dataset, error) {
 		d.Examples = append(d.Examples, eval.Example{
 			ID: q.id(i), Index: i, DB: q.DB, Database: filepath.Join(databases, q.DB, q.DB+".sqlite"),
 			Question: q.Question, Evidence: q.Evidence, Gold: q.SQL, Difficulty: q.Difficulty,
-			Notes: notes(filepath.Join(databases, q.DB, "database_description")),
+			Descriptions: descriptions(databases, q.DB),
 		})
 	}
 	layout.CheckDatabases(d.Examples)
@@ -90,4 +90,13 @@ func (q question) id(position int) string {
 		return strconv.Itoa(*q.ID)
 	}
 	return strconv.Itoa(position)
+}
+
+// descriptions is the folder with a database's column descriptions, "" where there is none.
+func descriptions(databases, db string) string {
+	folder := filepath.Join(databases, db, "database_description")
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return ""
+	}
+	return folder
 }

@@ -273,12 +273,42 @@ func TestPublishedPredictions(t *testing.T) {
 	}
 }
 
-func TestDescriptions(t *testing.T) {
-	got := describeTable("frpm", "\ufefforiginal_column_name,column_name,column_description,data_format,value_description\n"+
-		"CDSCode,,\"the code,\nof the school\",integer,\nStatus,,,text,\"Active\nClosed\"\nx,,,,\nCaf\xe9,,caf\xe9,text,\n")
-	want := []string{"frpm.CDSCode: the code, of the school", "frpm.Status: Active Closed", "frpm.Café: café"}
-	if strings.Join(got, "|") != strings.Join(want, "|") {
-		t.Errorf("descriptions %q, want %q", got, want)
+// A download with descriptions beside its databases.
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := Load(dir, "")
+	if err == nil || !strings.Contains(err.Error(), "missing  questions: looked for "+filepath.Join(dir, "dev.json")) {
+		t.Errorf("an empty folder: %v", err)
+	}
+	write("dev_20240627/dev.json", `[{"question_id": 7, "db_id": "a", "question": "q", "evidence": "e", "SQL": "SELECT 1", "difficulty": "simple"}, {"db_id": "b", "question": "r", "SQL": "SELECT 2"}]`)
+	write("dev_20240627/dev_databases/a/a.sqlite", "x")
+	write("dev_20240627/dev_databases/a/database_description/t.csv", "original_column_name\n")
+	d, err := Load(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := d.Examples[0], d.Examples[1]
+	if a.ID != "7" || b.ID != "1" || a.Evidence != "e" || a.Difficulty != "simple" || !strings.HasSuffix(a.Descriptions, "database_description") || b.Descriptions != "" {
+		t.Errorf("%+v", d.Examples)
+	}
+	if d.RequireDatabases(d.Examples[:1]) != nil {
+		t.Error("the database of question 7 is there")
+	}
+	if err := d.RequireDatabases(d.Examples); err == nil || !strings.Contains(err.Error(), "missing  database b: looked for") {
+		t.Errorf("the database of question 1 is not there: %v", err)
+	}
+	write("dev_20240627/dev.json", `{"0": "x"}`)
+	if _, err := Load(dir, ""); err == nil || !strings.Contains(err.Error(), "no list of BIRD questions") {
+		t.Errorf("another file: %v", err)
 	}
 }
 

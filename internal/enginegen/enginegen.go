@@ -74,12 +74,13 @@ func (t Tokenizer) IsEOG(id toolloop.Token) bool { return slices.Contains(t.Mode
 type Generator struct {
 	Engine   *engine.Engine
 	LogProbs bool // sum up the log-probabilities of what is generated; costs time
+	Order    int  // rank in a deterministic engine, see engine.Request
 }
 
 // Generate implements toolloop.Generator.
 func (g Generator) Generate(ctx context.Context, req toolloop.GenerateRequest) (toolloop.Generation, error) {
 	stream, err := g.Engine.Generate(ctx, engine.Request{
-		Prompt: req.Prompt, MaxTokens: req.MaxTokens, Sampling: sampling(req.Sampling), Logprobs: g.LogProbs,
+		Prompt: req.Prompt, MaxTokens: req.MaxTokens, Sampling: sampling(req.Sampling), Logprobs: g.LogProbs, Order: g.Order,
 	})
 	if err != nil {
 		return toolloop.Generation{}, err
