@@ -41,6 +41,25 @@ var fileTypes = map[Type]struct {
 	number uint32
 }{F32: {tensor.F32, 0}, F16: {tensor.F16, 1}, Q8_0: {tensor.Q8_0, 7}, BF16: {tensor.BF16, 32}}
 
+// Valid tells whether t is one of the types, "" included.
+func (t Type) Valid() bool {
+	_, ok := fileTypes[t]
+	return ok || t == Auto || t == ""
+}
+
+// Resolve returns the type that Auto means for the checkpoint in dir; another type is returned as it is.
+func Resolve(dir string, t Type) (Type, error) {
+	if t != Auto && t != "" {
+		return t, nil
+	}
+	m, err := Open(dir, true)
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	return detect(m), nil
+}
+
 // MTP says what happens to the layers for multi-token prediction.
 type MTP uint8
 
@@ -211,12 +230,24 @@ func storedType(t *arch.Tensor, matrix tensor.DType) tensor.DType {
 	return matrix
 }
 
+// Metadata returns the metadata that a GGUF of the checkpoint has, with the type that Auto means.
+func (m *Model) Metadata() (gguf.Metadata, error) {
+	params := int64(0)
+	for i := range m.Tensors {
+		if m.Stored(&m.Tensors[i]) != nil {
+			n, _ := m.Tensors[i].Shape.Elements() // checked with the table
+			params += n
+		}
+	}
+	return metadata(m, Options{}, fileTypes[detect(m)].number, params)
+}
+
 func metadata(m *Model, o Options, fileType uint32, params int64) (gguf.Metadata, error) {
 	meta, err := generalMetadata(m.Dir, m.Arch, o.Name, params)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range m.Metadata(m.NumMTP, fileType) {
+	for _, e := range m.Model.Metadata(m.NumMTP, fileType) {
 		meta.Set(e.Key, e.Value)
 	}
 	meta.Set("general.quantization_version", uint32(2)) // ggml.h: GGML_QNT_VERSION

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"flag"
 	"io"
 
@@ -21,16 +20,15 @@ func flagsAnywhere(cmd *cli.Command) *cli.Command {
 				return err
 			}
 		}
-		err := parseAnywhere(set, c.Args().Slice())
-		if errors.Is(err, flag.ErrHelp) {
-			cli.HelpPrinter(c.App.Writer, cli.CommandHelpTemplate, cmd)
-			return nil
-		}
-		if err != nil {
+		if err := parseAnywhere(set, c.Args().Slice()); err != nil {
 			return usageError{err.Error()}
 		}
 		inner := cli.NewContext(c.App, set, c)
 		inner.Command = c.Command
+		if inner.Bool("help") {
+			cli.HelpPrinter(c.App.Writer, cli.CommandHelpTemplate, cmd)
+			return nil
+		}
 		return action(inner)
 	}
 	return cmd

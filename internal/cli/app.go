@@ -81,6 +81,7 @@ func newApp(env Env) *cli.App {
 		Commands: []*cli.Command{
 			sqlCommand(env),
 			askCommand(env),
+			chatCommand(env),
 			demoCommand(env),
 			serveCommand(env),
 			mcpCommand(env),
@@ -88,6 +89,9 @@ func newApp(env Env) *cli.App {
 			savedCommand(env),
 			promptCommand(env),
 			transcriptCommand(env),
+			inspectCommand(env),
+			convertCommand(env),
+			quantizeCommand(env),
 			pullCommand(env),
 			completionCommand(env),
 			manCommand(env),

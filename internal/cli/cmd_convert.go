@@ -128,7 +128,9 @@ func findCheckpoint(name string) (dir, short string, err error) {
 }
 
 // sizeText writes bytes with a decimal unit.
-func sizeText(n int64) string { return withUnit(float64(n), " ", []string{"B", "kB", "MB", "GB", "TB"}) }
+func sizeText(n int64) string {
+	return withUnit(float64(n), " ", []string{"B", "kB", "MB", "GB", "TB"})
+}
 
 // countText writes a number with a decimal unit.
 func countText(n int64) string { return withUnit(float64(n), "", []string{"", "K", "M", "B", "T"}) }
