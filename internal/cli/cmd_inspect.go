@@ -127,7 +127,7 @@ func printReport(w io.Writer, r *inspect.Report, o inspectOptions) error {
 		line("name", "%s", r.Name)
 	}
 	if r.Adapter != nil {
-		printAdapter(line, r.Adapter)
+		adapterLines(line, r.Adapter)
 	} else {
 		line("parameters", "%s in %d tensors, %s", countText(r.Parameters), r.Tensors, sizeText(r.Bytes))
 	}
@@ -141,9 +141,9 @@ func printReport(w io.Writer, r *inspect.Report, o inspectOptions) error {
 		line("chat template", "%d characters, profile %s", t.Chars, cmp.Or(t.Profile, "not known: choose one with --profile"))
 	}
 	if m := r.Memory; m != nil {
-		printMemory(line, m)
+		memoryLines(line, m)
 	}
-	if err := printLineage(line, r.Lineage); err != nil {
+	if err := lineageLines(line, r.Lineage); err != nil {
 		line("problem", "%v", err)
 	}
 	for _, p := range r.Problems {
@@ -176,7 +176,7 @@ func inBrackets(s string) string {
 	return " (" + s + ")"
 }
 
-func printAdapter(line func(label, format string, args ...any), a *inspect.Adapter) {
+func adapterLines(line func(label, format string, args ...any), a *inspect.Adapter) {
 	kind := "LoRA"
 	if a.RSLoRA {
 		kind = "rsLoRA"
@@ -189,7 +189,7 @@ func printAdapter(line func(label, format string, args ...any), a *inspect.Adapt
 	line("sha256", "%s", a.SHA256.Weights)
 }
 
-func printMemory(line func(label, format string, args ...any), m *inspect.Memory) {
+func memoryLines(line func(label, format string, args ...any), m *inspect.Memory) {
 	state := ""
 	if m.StatePerLane > 0 {
 		state = fmt.Sprintf(" + %s for each conversation", sizeText(m.StatePerLane))
@@ -208,7 +208,7 @@ func printMemory(line func(label, format string, args ...any), m *inspect.Memory
 	}
 }
 
-func printLineage(line func(label, format string, args ...any), raw json.RawMessage) error {
+func lineageLines(line func(label, format string, args ...any), raw json.RawMessage) error {
 	if raw == nil {
 		return nil
 	}
