@@ -28,17 +28,24 @@ func Init() { initOnce.Do(func() { C.qn_init() }) }
 // Version is the version of the linked llama.cpp (llama_version).
 func Version() string { return C.GoString(C.llama_version()) }
 
-var functionPrefix = regexp.MustCompile(`^[A-Za-z_0-9:]+: (error loading model: )?`)
+var (
+	functionPrefix = regexp.MustCompile(`^([A-Za-z_0-9:]+: |error loading model: |ERROR: )*`)
+	saysSomething  = regexp.MustCompile(`[A-Za-z]`)
+)
 
 // takeError frees a message from C and makes it an error; nil for NULL. llama.cpp logs one failure in several lines,
-// of which the first tells the cause and the others which function gave up.
+// of which the first tells the cause, and the others which functions gave up.
 func takeError(msg *C.char) error {
 	if msg == nil {
 		return nil
 	}
 	defer C.free(unsafe.Pointer(msg))
-	line, _, _ := strings.Cut(C.GoString(msg), "\n")
-	return errors.New(strings.TrimSpace(functionPrefix.ReplaceAllString(line, "")))
+	for line := range strings.Lines(C.GoString(msg)) {
+		if line = strings.TrimSpace(functionPrefix.ReplaceAllString(strings.TrimSpace(line), "")); saysSomething.MatchString(line) {
+			return errors.New(line)
+		}
+	}
+	return errors.New("llama.cpp gave no reason")
 }
 
 // takeReport splits a report into the buffer sizes that were logged and the error.

@@ -94,7 +94,7 @@ template <class F> qn_report wrapped(uintptr_t tensors, F &&call) noexcept {
 	std::string error;
 	try {
 		if (call()) return {nullptr, s.sizes.empty() ? nullptr : dup(s.sizes)};
-		error = s.errors.empty() ? "llama.cpp gave no reason" : s.errors;
+		error = s.errors;
 	} catch (const std::bad_alloc &) {
 		error = "out of memory";
 	} catch (const std::exception &e) {
