@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -34,7 +35,10 @@ type worker struct {
 	number  uint64   // of the last request that can be cancelled
 	served  int
 	dead    bool
-	aside   bool // does not count as ready; guarded by Pool.mu
+
+	controlMu sync.Mutex
+	busy      uint64 // number of the request at hand, 0: none
+	lowered   bool   // its priority
 }
 
 var (
@@ -100,9 +104,7 @@ func (w *worker) call(ctx context.Context, kind byte, timeout time.Duration, eac
 		return errWorkerGone
 	}
 	w.served++
-	if kind != reqOpen {
-		w.number++
-	}
+	w.number++
 	err := writeFrame(w.out, kind, request...)
 	if err == nil {
 		err = w.out.Flush()
@@ -112,6 +114,8 @@ func (w *worker) call(ctx context.Context, kind byte, timeout time.Duration, eac
 		return errWorkerGone
 	}
 	w.expect(timeout + killGrace)
+	w.atWork(w.number)
+	defer w.atWork(0)
 	defer onDone(ctx, w.cancel)()
 	err = w.replies(timeout, each)
 	if ctx.Err() != nil && (err == nil || isRemote(err)) {
@@ -129,6 +133,11 @@ func (w *worker) call(ctx context.Context, kind byte, timeout time.Duration, eac
 		return ctx.Err()
 	}
 	return err
+}
+
+// isDeath says that the worker ended before it answered.
+func isDeath(err error) bool {
+	return errors.Is(err, errWorkerGone) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 func isRemote(err error) bool {
@@ -152,10 +161,34 @@ func onDone(ctx context.Context, f func()) (stop func()) {
 	}
 }
 
+// atWork notes which request control messages are about.
+func (w *worker) atWork(number uint64) {
+	w.controlMu.Lock()
+	defer w.controlMu.Unlock()
+	w.busy, w.lowered = number, false
+}
+
+// tell sends a control message about the request at hand. One that comes late finds another number there.
+func (w *worker) tell(what byte) {
+	w.process.control.Write(binary.LittleEndian.AppendUint64([]byte{what}, w.busy))
+}
+
 // cancel asks the worker to stop the request at hand, and leaves it little time.
 func (w *worker) cancel() {
-	w.process.control.Write(binary.LittleEndian.AppendUint64(nil, w.number))
+	w.controlMu.Lock()
+	defer w.controlMu.Unlock()
+	w.tell(ctlCancel)
 	w.expect(killGrace)
+}
+
+// lowerPriority lets the request at hand, if there is one, yield to everyone else's.
+func (w *worker) lowerPriority() {
+	w.controlMu.Lock()
+	defer w.controlMu.Unlock()
+	if w.busy != 0 && !w.lowered {
+		w.lowered = true
+		w.tell(ctlLower)
+	}
 }
 
 func (w *worker) replies(timeout time.Duration, each func(byte, []byte) error) error {
@@ -198,7 +231,7 @@ type workerRunner struct {
 
 // statement calls with the limits, and turns a worker's death into a Failure.
 func (r *workerRunner) statement(ctx context.Context, kind byte, l Limits, each func(byte, []byte) error, payload []byte) (*Failure, error) {
-	slow := time.AfterFunc(setAsideAfter, func() { r.pool.setAside(r.worker) })
+	slow := time.AfterFunc(slowAfter, func() { r.pool.setAside(r.worker) })
 	defer slow.Stop()
 	err := r.worker.call(ctx, kind, l.Timeout, each, appendLimits(appendUint32(nil, r.db), l), payload)
 	switch {
@@ -206,9 +239,9 @@ func (r *workerRunner) statement(ctx context.Context, kind byte, l Limits, each 
 		return nil, nil
 	case errors.Is(err, errWorkerKilled):
 		return timedOut(l), nil
-	case ctx.Err() != nil, isRemote(err), errors.Is(err, errWorkerGone):
+	case ctx.Err() != nil, errors.Is(err, errWorkerGone):
 		return nil, err
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case isDeath(err):
 		return &Failure{Kind: WorkerDied, Message: "the worker process died while it ran the query (" + r.worker.process.end() + ")",
 			Hint: "the database file may be damaged"}, nil
 	}
@@ -327,7 +360,7 @@ func openError(path string, err error) error {
 		e = &sqlite.Error{Code: remote.Code, Message: remote.Message}
 	case errors.Is(err, errWorkerKilled):
 		return &OpenError{path, "reading its schema took too long", "the file may be damaged", err}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case isDeath(err):
 		return &OpenError{path, "the worker process died reading it", "the file is damaged", err}
 	default:
 		return err

@@ -157,7 +157,15 @@ func (g *Guard) Query(ctx context.Context, sql string) (Result, error) {
 }
 
 // QueryLimits is Query with other limits.
-func (g *Guard) QueryLimits(ctx context.Context, sql string, limits Limits) (result Result, err error) {
+func (g *Guard) QueryLimits(ctx context.Context, sql string, limits Limits) (Result, error) {
+	result, err := g.queryOnce(ctx, sql, limits)
+	if err == nil && result.Failure != nil && result.Failure.Kind == WorkerDied { // something else may have ended it
+		result, err = g.queryOnce(ctx, sql, limits)
+	}
+	return result, err
+}
+
+func (g *Guard) queryOnce(ctx context.Context, sql string, limits Limits) (result Result, err error) {
 	err = g.with(ctx, func(r runner) error {
 		result, err = r.query(ctx, sql, limits.withDefaults())
 		return err
@@ -178,6 +186,9 @@ func (g *Guard) with(ctx context.Context, f func(runner) error) error {
 			return openError(g.path, err)
 		}
 		err = f(r)
+		if g.policy.Scratch && !r.lost() { // what one statement wrote is not for the next
+			err = errors.Join(err, r.reset(context.WithoutCancel(ctx), g.policy.Limits))
+		}
 		g.source.takeBack(r)
 		again := file.changed() || errors.Is(err, errWorkerGone)
 		if !again || try == 3 {

@@ -22,6 +22,10 @@ func TestMain(m *testing.M) {
 		holdDatabase(os.Args[2])
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == parentVerb {
+		parentOfWorkers(os.Args[2])
+		return
+	}
 	os.Exit(m.Run())
 }
 

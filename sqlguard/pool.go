@@ -12,12 +12,14 @@ import (
 
 // Pool is a set of worker processes that guards of many databases share.
 type Pool struct {
-	size int // workers that are ready, or busy for less than setAsideAfter
+	size int // workers that are ready for statements, or busy with one that is not slow yet
 
 	mu      sync.Mutex
-	ready   int       // workers that count towards size: starting, idle, busy and not yet slow
+	ready   int       // workers that count towards size: starting, idle, busy and not set aside
 	total   int       // all workers
 	idle    []*worker // the last one was used last
+	reserve []*worker // idle beyond size, to take the place of the next one that is set aside
+	aside   map[*worker]bool
 	waiting []chan lent
 	closed  bool
 }
@@ -32,22 +34,25 @@ type lent struct {
 var ErrClosed = errors.New("sqlguard: closed")
 
 const (
-	// setAsideAfter is when a running statement gives its place in the pool to a further worker. By then its thread
-	// has the lowest priority (lowerPriorityAfter), so that it takes little from the others.
-	setAsideAfter = 250 * time.Millisecond
+	// slowAfter is when a running statement gives its place in the pool to a further worker, and its priority when others wait.
+	// Most statements are over long before.
+	slowAfter = 20 * time.Millisecond
 
 	// maxAside bounds the workers beyond size: slow ones and those that sessions hold.
 	maxAside = 32
+
+	// maxReserve bounds the idle workers beyond size.
+	maxReserve = 4
 
 	// recycleAfter bounds the statements a worker runs before a fresh one takes its place.
 	recycleAfter = 20_000
 
 	// maxOpen bounds the databases a worker keeps open.
-	maxOpen = 32
+	maxOpen = 64
 )
 
 // NewPool starts a pool that runs up to workers statements at a time (0: one per CPU). Statements that turn out
-// slow do not count: they are set aside at low priority and a further worker takes their place.
+// slow do not count: they are set aside, at low priority while others wait, and a further worker takes their place.
 func NewPool(workers int) (*Pool, error) {
 	if workers < 0 {
 		return nil, fmt.Errorf("sqlguard: a pool of %d workers", workers)
@@ -55,7 +60,7 @@ func NewPool(workers int) (*Pool, error) {
 	if workers == 0 {
 		workers = runtime.NumCPU()
 	}
-	p := &Pool{size: workers}
+	p := &Pool{size: workers, aside: map[*worker]bool{}}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refill()
@@ -70,8 +75,8 @@ func (p *Pool) Open(ctx context.Context, path string, policy Policy) (*Guard, er
 // Close stops the workers; statements under way fail. It may be called twice.
 func (p *Pool) Close() error {
 	p.mu.Lock()
-	idle, waiting := p.idle, p.waiting
-	p.idle, p.waiting, p.closed = nil, nil, true
+	idle, waiting := slices.Concat(p.idle, p.reserve), p.waiting
+	p.idle, p.reserve, p.waiting, p.closed = nil, nil, nil, true
 	p.mu.Unlock()
 	for _, ch := range waiting {
 		ch <- lent{err: ErrClosed}
@@ -82,12 +87,21 @@ func (p *Pool) Close() error {
 	return nil
 }
 
-// refill starts workers until size of them are ready or coming; p.mu is held.
+// refill takes workers from the reserve, or starts them, until size of them are ready or coming; p.mu is held.
 func (p *Pool) refill() {
-	for !p.closed && p.ready < p.size && p.total < p.size+maxAside {
-		p.ready++
-		p.total++
-		go p.start()
+	for !p.closed && p.ready < p.size {
+		if n := len(p.reserve); n > 0 {
+			w := p.reserve[n-1]
+			p.reserve = p.reserve[:n-1]
+			p.ready++
+			p.handOver(w)
+		} else if p.total < p.size+maxAside {
+			p.ready++
+			p.total++
+			go p.start()
+		} else {
+			return
+		}
 	}
 }
 
@@ -110,13 +124,13 @@ func (p *Pool) start() {
 		<-w.process.exited
 		p.exited(w)
 	}()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.handOver(w)
 }
 
-// handOver gives a worker that counts as ready to whoever waits longest, or lets it idle.
+// handOver gives a worker that counts as ready to whoever waits longest, or lets it idle; p.mu is held.
 func (p *Pool) handOver(w *worker) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	switch {
 	case p.closed:
 		p.ready--
@@ -137,10 +151,14 @@ func (p *Pool) exited(w *worker) {
 	if i := slices.Index(p.idle, w); i >= 0 {
 		p.idle = slices.Delete(p.idle, i, i+1)
 		p.ready--
-		p.total--
-		go w.process.stop()
-		p.refill()
+	} else if i := slices.Index(p.reserve, w); i >= 0 {
+		p.reserve = slices.Delete(p.reserve, i, i+1)
+	} else {
+		return // busy: who uses it notices
 	}
+	p.total--
+	go w.process.stop()
+	p.refill()
 }
 
 // take waits for a worker, best one that has the database open.
@@ -165,6 +183,7 @@ func (p *Pool) take(ctx context.Context, db uint32) (*worker, error) {
 	ch := make(chan lent, 1)
 	p.waiting = append(p.waiting, ch)
 	p.refill()
+	p.yield()
 	p.mu.Unlock()
 	select {
 	case l := <-ch:
@@ -189,36 +208,50 @@ func (p *Pool) stopWaiting(ch chan lent) {
 	}
 }
 
-// setAside lets a further worker take this one's place among the ready ones.
+// setAside lets a further worker take this one's place among the ready ones: its statement is slow, or a session holds it.
 func (p *Pool) setAside(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !w.aside {
-		w.aside = true
+	if !p.aside[w] {
+		p.aside[w] = true
 		p.ready--
 		p.refill()
+	}
+	if len(p.waiting) > 0 {
+		p.yield()
+	}
+}
+
+// yield lowers the priority of slow statements, since others wait; p.mu is held. Where nobody waits they keep it: the
+// machine may be busy with something else, and their time runs.
+func (p *Pool) yield() {
+	for w := range p.aside {
+		w.lowerPriority()
 	}
 }
 
 // giveBack returns a worker after use. It is ended when it is dead, worn, or one too many.
 func (p *Pool) giveBack(w *worker) {
 	p.mu.Lock()
-	keep := !w.dead && w.served < recycleAfter && (!w.aside || p.ready < p.size)
-	if w.aside {
-		w.aside = false
-		p.ready++
-	}
-	if !keep {
-		p.ready--
-		p.total--
-		p.refill()
-	}
-	p.mu.Unlock()
-	if keep {
-		p.handOver(w)
+	defer p.mu.Unlock()
+	if p.aside[w] {
+		delete(p.aside, w)
 	} else {
-		w.process.stop()
+		p.ready--
 	}
+	switch {
+	case w.dead || w.served >= recycleAfter || p.closed:
+	case p.ready < p.size:
+		p.ready++
+		p.handOver(w)
+		return
+	case len(p.reserve) < maxReserve:
+		p.reserve = append(p.reserve, w)
+		return
+	}
+	p.total--
+	p.refill()
+	go w.process.stop()
 }
 
 // lend gives a connection to the database on some worker.
@@ -233,7 +266,7 @@ func (p *Pool) lend(ctx context.Context, ref *dbRef) (runner, error) {
 			return &workerRunner{pool: p, worker: w, db: ref.id}, nil
 		}
 		p.giveBack(w)
-		if !errors.Is(err, errWorkerGone) || try == 3 { // one that ended while idle is no reason to fail
+		if !isDeath(err) || try == 3 { // something else may have ended it
 			return nil, err
 		}
 	}
@@ -259,11 +292,8 @@ func (p *Pool) unpin(r runner) {
 // forget closes the database in the idle workers; the busy ones drop it in time, as one not used for long.
 func (p *Pool) forget(ref *dbRef) {
 	p.mu.Lock()
-	idle := p.idle
-	p.idle = nil
-	p.mu.Unlock()
-	for _, w := range idle {
+	defer p.mu.Unlock()
+	for _, w := range slices.Concat(p.idle, p.reserve) {
 		w.closeDatabase(ref.id)
-		p.handOver(w)
 	}
 }

@@ -2,7 +2,10 @@
 
 package sqlguard
 
-import "os/exec"
+import (
+	"os/exec"
+	"time"
+)
 
 // Elsewhere than on Linux a worker ends when its control pipe closes, and is confined by SQLite's limits and the kill alone.
 
@@ -12,4 +15,11 @@ func confineProcess() {}
 
 func limitAddressSpace(int64) {}
 
-func priorityLowerer() func() { return func() {} }
+// thread is a thread of this process, whose priority stays as it is.
+type thread struct{}
+
+func currentThread() thread { return thread{} }
+
+func (thread) cpuTime() time.Duration { return 0 }
+
+func (thread) lowerPriority() {}

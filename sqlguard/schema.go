@@ -253,10 +253,13 @@ func (d *database) sample(t *Table, c *TableColumn, options SchemaOptions, until
 	if !d.arm(until) {
 		return
 	}
-	name := QuoteName(c.Name)
+	name, from := QuoteName(c.Name), "main."+QuoteName(t.Name)
+	if !t.View && !t.Virtual {
+		from += " NOT INDEXED" // the first rows, not the first of an index
+	}
 	rows, err := queryByRules(d.base, options.Samples, fmt.Sprintf(
-		"SELECT DISTINCT v FROM (SELECT CASE WHEN typeof(%s) = 'text' THEN substr(%s, 1, %d) ELSE %s END AS v FROM main.%s WHERE typeof(%s) NOT IN ('blob', 'null') LIMIT %d)",
-		name, name, options.MaxSample, name, QuoteName(t.Name), name, sampleRows))
+		"SELECT DISTINCT v FROM (SELECT CASE WHEN typeof(%s) = 'text' THEN substr(%s, 1, %d) ELSE %s END AS v FROM %s WHERE typeof(%s) NOT IN ('blob', 'null') LIMIT %d)",
+		name, name, options.MaxSample, name, from, name, sampleRows))
 	if err != nil {
 		return
 	}

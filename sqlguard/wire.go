@@ -23,6 +23,11 @@ const (
 	reqRollback = 'R' // id, limits
 	reqReset    = 'X' // id, limits
 
+	// Messages of the control pipe: one of these and 8 bytes, the number of the request meant. Both sides count the
+	// requests that are answered.
+	ctlCancel = 'C'
+	ctlLower  = 'L' // give its thread the lowest priority
+
 	repReady   = 'y' // the worker's first word: protocolVersion
 	repCopying = 'k' // 1: a private copy is being made, time stands still; 0: it goes on
 	repColumns = 'c' // columns

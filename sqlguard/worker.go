@@ -51,38 +51,70 @@ type server struct {
 	memory    int64 // limit that the process's address space is set for
 
 	mu      sync.Mutex
-	running *database // what cancel is for
-	number  uint64    // of the request at hand
+	number  uint64        // of the request at hand
+	running *database     // what cancel is for
+	thread  thread        // the one that serves
+	started time.Duration // its CPU time when the request began
+	lowered bool
 }
 
-// watch reads the control pipe until the parent closes it, be it by dying. A message is the number of a request to cancel.
+// watch reads the control pipe until the parent closes it, be it by dying.
 func (s *server) watch(control io.Reader) {
-	var number [8]byte
+	var message [9]byte
 	for {
-		if _, err := io.ReadFull(control, number[:]); err != nil {
+		if _, err := io.ReadFull(control, message[:]); err != nil {
 			return
 		}
 		s.mu.Lock()
-		if s.running != nil && s.number == binary.LittleEndian.Uint64(number[:]) {
-			s.running.cancel()
+		if s.running != nil && s.number == binary.LittleEndian.Uint64(message[1:]) {
+			switch message[0] {
+			case ctlCancel:
+				s.running.cancel()
+			case ctlLower:
+				go s.lowerWhenSlow(s.number)
+			}
 		}
 		s.mu.Unlock()
 	}
 }
 
-// lowerPriorityAfter is when a statement counts as slow: from then on its thread yields to everyone else's.
-const lowerPriorityAfter = 200 * time.Millisecond
+// A statement is slow after so much time on a CPU: one that only had to wait keeps its priority.
+const (
+	slowCPU      = 15 * time.Millisecond
+	slowCPUCheck = 5 * time.Millisecond
+)
 
-// serveOnThread serves requests on a thread of its own. After a slow statement the thread is left with its low
-// priority, which cannot be taken back, and another goes on.
+// lowerWhenSlow lowers the priority of the serving thread once the request with that number proves slow.
+func (s *server) lowerWhenSlow(number uint64) {
+	for ; ; time.Sleep(slowCPUCheck) {
+		s.mu.Lock()
+		over := s.running == nil || s.number != number
+		if !over && s.thread.cpuTime()-s.started >= slowCPU {
+			s.thread.lowerPriority()
+			s.lowered, over = true, true
+		}
+		s.mu.Unlock()
+		if over {
+			return
+		}
+	}
+}
+
+// serveOnThread serves requests on a thread of its own. A thread whose priority was lowered cannot take it back: it ends with the
+// request, and another goes on.
 func (s *server) serveOnThread() {
 	runtime.LockOSThread()
-	slow := time.AfterFunc(time.Hour, priorityLowerer())
+	s.mu.Lock()
+	s.thread, s.lowered = currentThread(), false
+	s.mu.Unlock()
 	for {
-		if err := s.serveOne(slow); err != nil {
+		if err := s.serveOne(); err != nil {
 			os.Exit(0) // the parent closed the pipe
 		}
-		if !slow.Stop() { // it has fired
+		s.mu.Lock()
+		lowered := s.lowered
+		s.mu.Unlock()
+		if lowered {
 			go s.serveOnThread()
 			return // locked: the thread ends with the goroutine
 		}
@@ -90,23 +122,25 @@ func (s *server) serveOnThread() {
 }
 
 // serveOne answers one request. The error is of the pipes, and final.
-func (s *server) serveOne(slow *time.Timer) error {
+func (s *server) serveOne() error {
 	kind, payload, err := readFrame(s.in, maxFrame)
 	if err != nil {
 		return err
 	}
-	slow.Reset(lowerPriorityAfter)
 	id, payload, err := cutUint32(payload)
 	if err != nil {
 		return err
 	}
-	switch kind {
-	case reqOpen:
-		err = s.open(id, payload)
-	case reqClose:
+	if kind == reqClose {
 		s.close(id)
 		return nil
-	default:
+	}
+	s.mu.Lock()
+	s.number++
+	s.mu.Unlock()
+	if kind == reqOpen {
+		err = s.open(id, payload)
+	} else {
 		err = s.work(kind, id, payload)
 	}
 	if err != nil {
@@ -136,9 +170,6 @@ func (s *server) close(id uint32) {
 }
 
 func (s *server) work(kind byte, id uint32, payload []byte) error {
-	s.mu.Lock()
-	s.number++ // as the parent counts
-	s.mu.Unlock()
 	db := s.databases[id]
 	limits, payload, err := cutLimits(payload)
 	if err != nil || db == nil {
@@ -188,7 +219,7 @@ func (s *server) begin(db *database, memory int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running = db
+	s.running, s.started = db, s.thread.cpuTime()
 }
 
 func (s *server) finish() {
