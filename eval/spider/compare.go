@@ -3,8 +3,8 @@ package spider
 import (
 	"math"
 	"slices"
-	"sort"
 	"strconv"
+	"strings"
 
 	"quern/eval/internal/pytext"
 	"quern/sqlguard"
@@ -141,15 +141,18 @@ func sameUnordered(gold, pred [][]sqlguard.Value, in *interner, ordered bool) bo
 
 // sortedRow is a row's cell numbers in the order of their texts.
 func sortedRow(row []sqlguard.Value, in *interner) string {
-	order := slices.Clone(row)
-	texts := make(map[sqlguard.Value]string, len(row))
-	for _, v := range row {
-		texts[v] = pythonText(v)
+	type written struct {
+		text   string
+		number int32
 	}
-	sort.SliceStable(order, func(i, j int) bool { return texts[order[i]] < texts[order[j]] })
+	cells := make([]written, len(row))
+	for i, v := range row {
+		cells[i] = written{pythonText(v), in.number(v)}
+	}
+	slices.SortStableFunc(cells, func(a, b written) int { return strings.Compare(a.text, b.text) })
 	var key []byte
-	for _, v := range order {
-		key = strconv.AppendInt(key, int64(in.number(v)), 32)
+	for _, c := range cells {
+		key = strconv.AppendInt(key, int64(c.number), 32)
 		key = append(key, ' ')
 	}
 	return string(key)

@@ -1,6 +1,7 @@
 package spider
 
 import (
+	"math"
 	"math/rand"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ func TestCompareResults(t *testing.T) {
 		"rows crossed":           {rows(row(integer(1), integer(2)), row(integer(2), integer(1))), rows(row(integer(1), integer(1)), row(integer(2), integer(2))), false, false},
 		"duplicates count":       {rows(row(integer(1)), row(integer(1)), row(integer(2))), rows(row(integer(1)), row(integer(2)), row(integer(2))), false, false},
 		"quick rejection errs":   {rows(row(integer(1), text("1.5"))), rows(row(realv(1), text("1.5"))), false, false},
+		"zeros of both signs":    {rows(row(realv(math.Copysign(0, -1)), integer(-1), realv(0))), rows(row(realv(0), integer(-1), realv(math.Copysign(0, -1)))), false, true},
 		"and errs not otherwise": {rows(row(integer(1), text("x"))), rows(row(realv(1), text("x"))), false, true},
 	} {
 		if got := compareResults(c.gold, c.pred, c.ordered); got.equal != c.want {

@@ -164,6 +164,27 @@ func readLines(path string) ([]string, error) {
 	return pytext.Lines(string(data)), nil
 }
 
+// ReadPredictions reads a prediction file for the questions of a dataset, one line each, and returns SQL by question id. A
+// blank line is a question without an answer; of a line only what stands before the first tab counts. Use ScoreFiles where
+// the blank lines shall have the effect that they have on the official scripts.
+func ReadPredictions(path string, examples []eval.Example) (map[string]string, error) {
+	all, err := readLines(path)
+	if err != nil {
+		return nil, err
+	}
+	for len(all) > len(examples) && pytext.Strip(all[len(all)-1]) == "" {
+		all = all[:len(all)-1]
+	}
+	if len(all) != len(examples) {
+		return nil, fmt.Errorf("%s has %d lines for %d questions; write one line for each, blank where there is no answer", path, len(all), len(examples))
+	}
+	predictions := map[string]string{}
+	for i, ex := range examples {
+		predictions[ex.ID] = predictionOf(all[i])
+	}
+	return predictions, nil
+}
+
 func readQuestions(f Files, goldLines []string) ([]question, error) {
 	var questions []question
 	interaction, turn := 0, 0

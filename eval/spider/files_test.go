@@ -257,3 +257,49 @@ func TestLoad(t *testing.T) {
 		t.Errorf("an empty folder: %v", err)
 	}
 }
+
+func TestReadPredictions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pred.txt")
+	examples := []eval.Example{{ID: "0"}, {ID: "1"}, {ID: "2"}}
+	write(t, path, "SELECT 1\tx\r\n\nSELECT 3\n\n\n")
+	got, err := ReadPredictions(path, examples)
+	if err != nil || got["0"] != "SELECT 1" || got["1"] != "" || got["2"] != "SELECT 3" {
+		t.Errorf("%q %v", got, err)
+	}
+	write(t, path, "SELECT 1\nSELECT 2\n")
+	if _, err := ReadPredictions(path, examples); err == nil || !strings.Contains(err.Error(), "2 lines for 3 questions") {
+		t.Errorf("a short file: %v", err)
+	}
+}
+
+// The parser of foreign text: it ends, and says no more than that a query is not Spider's.
+func FuzzParse(f *testing.F) {
+	schema := newSchema([]string{"item", "sale"}, map[string][]string{"item": {"id", "name", "price"}, "sale": {"item_id", "amount"}})
+	for _, s := range []string{"SELECT name FROM item AS T1 JOIN sale AS T2 ON T1.id = T2.item_id WHERE price > 'x' OR NOT id",
+		"SELECT max(price) - min(price) FROM (SELECT * FROM item) UNION SELECT ( id ) FROM item ORDER BY id DESC LIMIT", "= as", "\" \" as", "select from"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		for _, legacy := range []bool{false, true} {
+			sql, failure := parse(query, schema, legacy)
+			if (sql == nil) == (failure == nil) {
+				t.Fatalf("%q: %v %v", query, sql, failure)
+			}
+			if sql == nil {
+				continue
+			}
+			if _, failure := hardness(sql); failure != nil {
+				continue
+			}
+			again, _ := parse(query, schema, legacy)
+			if !equalSQL(sql, again) && !strings.Contains(strings.ToLower(query), "nan") {
+				t.Fatalf("%q is not equal to itself", query)
+			}
+			if normalize(sql, nil) == nil && normalize(again, nil) == nil {
+				if exact, _, failure := match(again, sql); failure == nil && !exact && !strings.Contains(strings.ToLower(query), "nan") {
+					t.Fatalf("%q does not match itself", query)
+				}
+			}
+		}
+	})
+}
