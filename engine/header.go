@@ -80,6 +80,13 @@ func (h *header) vetVocabulary() error {
 			return fmt.Errorf("%s does not fit the %d tokens (length or type)", key, len(tokens))
 		}
 	}
+	seen := make(map[string]bool, len(tokens))
+	for id, token := range tokens {
+		if seen[token] {
+			return fmt.Errorf("tokenizer.ggml.tokens holds %q twice, the second time as %d", token, id)
+		}
+		seen[token] = true
+	}
 	if _, ok := h.meta.Text("tokenizer.ggml.model"); !ok {
 		return errors.New("tokenizer.ggml.model is missing")
 	}
