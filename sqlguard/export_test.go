@@ -11,11 +11,11 @@ func (p *Pool) IdleWorkers() []int {
 	return pids
 }
 
-// Workers counts all workers of the pool, and those that count as ready.
-func (p *Pool) Workers() (total, ready int) {
+// Workers counts the workers of the pool.
+func (p *Pool) Workers() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.total, p.ready
+	return len(p.idle) + p.active + len(p.aside)
 }
 
 // PoolOf is the pool of a guard.

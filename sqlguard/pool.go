@@ -12,19 +12,24 @@ import (
 
 // Pool is a set of worker processes that guards of many databases share.
 type Pool struct {
-	size int // workers that are ready for statements, or busy with one that is not slow yet
+	size int // statements at a time, slow ones apart
 
-	mu      sync.Mutex
-	ready   int       // workers that count towards size: starting, idle, busy and not set aside
-	total   int       // all workers
-	idle    []*worker // the last one was used last
-	reserve []*worker // idle beyond size, to take the place of the next one that is set aside
-	aside   map[*worker]bool
-	waiting []chan lent
-	closed  bool
+	mu       sync.Mutex
+	idle     []*worker // the last one was used last
+	active   int       // busy, not set aside
+	aside    map[*worker]bool
+	starting int
+	waiting  []*request // in order of arrival
+	closed   bool
 }
 
-// lent is what a waiting caller gets: a worker, or why there is none.
+// request is a caller that waits for a worker, best one that has its database open.
+type request struct {
+	db     uint32
+	answer chan lent
+}
+
+// lent is a worker, or why there is none.
 type lent struct {
 	worker *worker
 	err    error
@@ -41,7 +46,7 @@ const (
 	// maxAside bounds the workers beyond size: slow ones and those that sessions hold.
 	maxAside = 32
 
-	// maxReserve bounds the idle workers beyond size.
+	// maxReserve bounds the workers that stand by to replace slow ones.
 	maxReserve = 4
 
 	// recycleAfter bounds the statements a worker runs before a fresh one takes its place.
@@ -63,7 +68,7 @@ func NewPool(workers int) (*Pool, error) {
 	p := &Pool{size: workers, aside: map[*worker]bool{}}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refill()
+	p.balance()
 	return p, nil
 }
 
@@ -72,153 +77,134 @@ func (p *Pool) Open(ctx context.Context, path string, policy Policy) (*Guard, er
 	return openGuard(ctx, path, policy, p)
 }
 
-// Close stops the workers; statements under way fail. It may be called twice.
+// Close stops the workers; those at work end with their statements. It may be called twice.
 func (p *Pool) Close() error {
 	p.mu.Lock()
-	idle, waiting := slices.Concat(p.idle, p.reserve), p.waiting
-	p.idle, p.reserve, p.waiting, p.closed = nil, nil, nil, true
+	idle := p.idle
+	p.idle, p.closed = nil, true
+	p.fail(ErrClosed)
 	p.mu.Unlock()
-	for _, ch := range waiting {
-		ch <- lent{err: ErrClosed}
-	}
 	for _, w := range idle {
 		w.process.stop()
 	}
 	return nil
 }
 
-// refill takes workers from the reserve, or starts them, until size of them are ready or coming; p.mu is held.
-func (p *Pool) refill() {
-	for !p.closed && p.ready < p.size {
-		if n := len(p.reserve); n > 0 {
-			w := p.reserve[n-1]
-			p.reserve = p.reserve[:n-1]
-			p.ready++
-			p.handOver(w)
-		} else if p.total < p.size+maxAside {
-			p.ready++
-			p.total++
-			go p.start()
-		} else {
-			return
-		}
+// fail answers all who wait; p.mu is held.
+func (p *Pool) fail(err error) {
+	for _, r := range p.waiting {
+		r.answer <- lent{err: err}
 	}
+	p.waiting = nil
 }
 
-// start brings one worker in, already counted.
-func (p *Pool) start() {
-	w, err := startWorker()
-	if err != nil {
-		p.mu.Lock()
-		p.ready--
-		p.total--
-		waiting := p.waiting
-		p.waiting = nil
-		p.mu.Unlock()
-		for _, ch := range waiting {
-			ch <- lent{err: err}
-		}
+// balance starts workers that are missing and hands idle ones to those who wait; p.mu is held.
+func (p *Pool) balance() {
+	if p.closed {
 		return
 	}
-	go func() {
-		<-w.process.exited
-		p.exited(w)
-	}()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.handOver(w)
-}
-
-// handOver gives a worker that counts as ready to whoever waits longest, or lets it idle; p.mu is held.
-func (p *Pool) handOver(w *worker) {
-	switch {
-	case p.closed:
-		p.ready--
-		p.total--
-		go w.process.stop()
-	case len(p.waiting) > 0:
-		p.waiting[0] <- lent{worker: w}
+	// A slow statement's place is taken at once where another worker stands by.
+	want := p.size + min(len(p.aside), maxReserve)
+	for len(p.idle)+p.active+p.starting < want && len(p.idle)+p.active+p.starting+len(p.aside) < p.size+maxAside {
+		p.starting++
+		go p.start()
+	}
+	for len(p.waiting) > 0 && len(p.idle) > 0 && p.active < p.size {
+		r := p.waiting[0]
 		p.waiting = p.waiting[1:]
-	default:
-		p.idle = append(p.idle, w)
+		p.active++
+		r.answer <- lent{worker: p.takeIdle(r.db)}
+	}
+	if len(p.waiting) > 0 {
+		p.yield()
 	}
 }
 
-// exited forgets a worker that ended while idle and starts another.
-func (p *Pool) exited(w *worker) {
+// takeIdle removes an idle worker, one that has the database open or the one used last; p.mu is held.
+func (p *Pool) takeIdle(db uint32) *worker {
+	i := len(p.idle) - 1
+	for j, w := range p.idle {
+		if w.has(db) {
+			i = j
+		}
+	}
+	w := p.idle[i]
+	p.idle = slices.Delete(p.idle, i, i+1)
+	return w
+}
+
+// start brings in one worker, counted as starting.
+func (p *Pool) start() {
+	w, err := startWorker()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting--
+	switch {
+	case err != nil:
+		p.fail(err)
+	case p.closed:
+		go w.process.stop()
+	default:
+		go p.watch(w)
+		p.idle = append(p.idle, w)
+		p.balance()
+	}
+}
+
+// watch forgets a worker that ends while idle; who uses one that ends notices.
+func (p *Pool) watch(w *worker) {
+	<-w.process.exited
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if i := slices.Index(p.idle, w); i >= 0 {
 		p.idle = slices.Delete(p.idle, i, i+1)
-		p.ready--
-	} else if i := slices.Index(p.reserve, w); i >= 0 {
-		p.reserve = slices.Delete(p.reserve, i, i+1)
-	} else {
-		return // busy: who uses it notices
+		go w.process.stop()
+		p.balance()
 	}
-	p.total--
-	go w.process.stop()
-	p.refill()
 }
 
-// take waits for a worker, best one that has the database open.
+// take waits for a worker.
 func (p *Pool) take(ctx context.Context, db uint32) (*worker, error) {
+	r := &request{db, make(chan lent, 1)}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return nil, ErrClosed
 	}
-	if n := len(p.idle); n > 0 {
-		i := n - 1
-		for j, w := range p.idle {
-			if w.has(db) {
-				i = j
-			}
-		}
-		w := p.idle[i]
-		p.idle = slices.Delete(p.idle, i, i+1)
-		p.mu.Unlock()
-		return w, nil
-	}
-	ch := make(chan lent, 1)
-	p.waiting = append(p.waiting, ch)
-	p.refill()
-	p.yield()
+	p.waiting = append(p.waiting, r)
+	p.balance()
 	p.mu.Unlock()
 	select {
-	case l := <-ch:
+	case l := <-r.answer:
 		return l.worker, l.err
 	case <-ctx.Done():
-		p.stopWaiting(ch)
+		p.stopWaiting(r)
 		return nil, ctx.Err()
 	}
 }
 
-func (p *Pool) stopWaiting(ch chan lent) {
+func (p *Pool) stopWaiting(r *request) {
 	p.mu.Lock()
-	i := slices.Index(p.waiting, ch)
+	i := slices.Index(p.waiting, r)
 	if i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
 	}
 	p.mu.Unlock()
-	if i < 0 { // it was served meanwhile
-		if l := <-ch; l.worker != nil {
+	if i < 0 { // it was answered meanwhile
+		if l := <-r.answer; l.worker != nil {
 			p.giveBack(l.worker)
 		}
 	}
 }
 
-// setAside lets a further worker take this one's place among the ready ones: its statement is slow, or a session holds it.
+// setAside lets another statement run in this one's place: it is slow, or a session holds the worker.
 func (p *Pool) setAside(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.aside[w] {
 		p.aside[w] = true
-		p.ready--
-		p.refill()
-	}
-	if len(p.waiting) > 0 {
-		p.yield()
+		p.active--
+		p.balance()
 	}
 }
 
@@ -237,21 +223,14 @@ func (p *Pool) giveBack(w *worker) {
 	if p.aside[w] {
 		delete(p.aside, w)
 	} else {
-		p.ready--
+		p.active--
 	}
-	switch {
-	case w.dead || w.served >= recycleAfter || p.closed:
-	case p.ready < p.size:
-		p.ready++
-		p.handOver(w)
-		return
-	case len(p.reserve) < maxReserve:
-		p.reserve = append(p.reserve, w)
-		return
+	if w.dead || w.served >= recycleAfter || p.closed || len(p.idle)+p.active >= p.size+maxReserve {
+		go w.process.stop()
+	} else {
+		p.idle = append(p.idle, w)
 	}
-	p.total--
-	p.refill()
-	go w.process.stop()
+	p.balance()
 }
 
 // lend gives a connection to the database on some worker.
@@ -293,7 +272,7 @@ func (p *Pool) unpin(r runner) {
 func (p *Pool) forget(ref *dbRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, w := range slices.Concat(p.idle, p.reserve) {
+	for _, w := range p.idle {
 		w.closeDatabase(ref.id)
 	}
 }

@@ -43,7 +43,7 @@ func TestWorkersThatDieAreReplaced(t *testing.T) {
 	g := open(t, create(t, shop...), sqlguard.AskPolicy())
 	pool := sqlguard.PoolOf(g)
 	for range 5 {
-		eventually(t, "two idle workers", func() bool { return len(pool.IdleWorkers()) == 2 })
+		eventually(t, "two idle workers", func() bool { return len(pool.IdleWorkers()) >= 2 })
 		for _, pid := range pool.IdleWorkers() {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -109,7 +109,7 @@ func parentOfWorkers(path string) {
 		panic(err)
 	}
 	for pool := sqlguard.PoolOf(g); ; time.Sleep(time.Millisecond) {
-		if pids := pool.IdleWorkers(); len(pids) == 2 {
+		if pids := pool.IdleWorkers(); len(pids) >= 2 {
 			fmt.Println(pids[0], pids[1])
 			break
 		}
@@ -249,10 +249,10 @@ func TestManyQueries(t *testing.T) {
 		wg.Wait()
 	}
 	run(5_000)
-	eventually(t, "two idle workers", func() bool { return len(pool.IdleWorkers()) == 2 })
+	eventually(t, "two idle workers", func() bool { return len(pool.IdleWorkers()) >= 2 })
 	before := usage(t, pool)
 	run(45_000)
-	eventually(t, "two idle workers", func() bool { return len(pool.IdleWorkers()) == 2 })
+	eventually(t, "two idle workers", func() bool { return len(pool.IdleWorkers()) >= 2 })
 	after := usage(t, pool)
 	t.Logf("before %+v, after %+v", before, after)
 	if after.files > before.files+2 || after.goroutines > before.goroutines+4 || after.heap > before.heap+8<<20 || after.worker > before.worker+16<<20 {
@@ -275,7 +275,7 @@ func usage(t *testing.T, pool *sqlguard.Pool) measured {
 	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
 		u.files = len(entries)
 	}
-	workers, _ := pool.Workers() // a machine that is busy makes for more: statements look slow
+	workers := pool.Workers() // a machine that is busy makes for more: statements look slow
 	u.files -= workers * filesPerWorker
 	u.goroutines -= workers * goroutinesPerWorker
 	for _, pid := range pool.IdleWorkers() {
@@ -326,8 +326,8 @@ func TestPoolOfManyDatabases(t *testing.T) {
 			}
 		}
 	}
-	if total, _ := pool.Workers(); total != 2 {
-		t.Errorf("%d workers", total)
+	if n := pool.Workers(); n > 2+4 {
+		t.Errorf("%d workers", n)
 	}
 	for _, g := range guards {
 		g.Close()
