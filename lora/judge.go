@@ -178,8 +178,11 @@ func (p *Plan) refusal(i int, why string, is Fingerprint) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "not merged: nothing shows that this is the base that %s was trained on.\n", a.Name())
 	fmt.Fprintf(&b, "  %s.\n", why)
-	base, intended := p.baseLabel(i), named
+	base := p.baseLabel(i)
+	intended, missing := named, fmt.Sprintf("the stages that make %s out of %s", quoted(named), base)
 	switch {
+	case isHubID(named) && i == 0 && p.Base.Origin.Lineage == nil && len(p.Base.Origin.Claims) == 0:
+		missing = fmt.Sprintf("anything in the base's metadata that says that it is %s", named)
 	case named == "":
 		intended = "its own base"
 	case !isHubID(named):
@@ -187,10 +190,12 @@ func (p *Plan) refusal(i int, why string, is Fingerprint) string {
 	}
 	fmt.Fprintf(&b, "    published = %s + Δ   (what this merge would make)\n", base)
 	fmt.Fprintf(&b, "    intended  = %s + Δ   (what was trained and measured)\n", intended)
-	fmt.Fprintf(&b, "    missing   = the stages that make %s out of %s\n", intended, base)
+	fmt.Fprintf(&b, "    missing   = %s\n", missing)
 	fmt.Fprintf(&b, "To go on:\n")
 	fmt.Fprintf(&b, "  give the missing stages, in their order, before it:  --adapter STAGE1 --adapter %s\n", a.Path)
-	fmt.Fprintf(&b, "  or, if you know that this base is the right one, state its content:  --base-fingerprint %s\n", is.short())
+	if i == 0 {
+		fmt.Fprintf(&b, "  or, if you know that this base is the one it was trained on, state it:  --base-fingerprint %s\n", is.short())
+	}
 	fmt.Fprintf(&b, "  or merge all the same with --accept-base-mismatch; the merged model says so for ever")
 	if strings.Contains(strings.ToLower(named), "bnb-4bit") {
 		fmt.Fprintf(&b, "\nThe name says that the training saw weights quantised to 4 bits; even the full model is not quite that base")
@@ -213,4 +218,9 @@ func (p *Plan) baseLabel(i int) string {
 		label += " + " + s.Adapter.Name()
 	}
 	return label
+}
+
+// Holds tells whether the evidence is about the model with this fingerprint.
+func (j Judgement) Holds(base Fingerprint) bool {
+	return j.content == "" && !j.Mismatch || j.content != "" && base.Matches(j.content)
 }

@@ -93,8 +93,10 @@ func (p *Plan) compare(t expectedTensor, merged *Base) (*comparison, *Misfit) {
 	switch {
 	case err != nil:
 		return nil, &Misfit{Name: t.key, Target: len(t.edits) > 0, Reason: err.Error()}
-	case found == nil && len(t.edits) == 0 && (t.source.part != partText || t.key == headKey && merged.tied()):
+	case found == nil && t.source.part != partText && !merged.has(t.source.part):
 		return nil, nil
+	case found == nil && t.key == headKey && merged.tied():
+		return nil, &Misfit{Name: t.key, Target: true, IsBase: true, Reason: "the merged model still shares it with the embedding"}
 	case found == nil:
 		return nil, &Misfit{Name: t.key, Target: len(t.edits) > 0, Reason: "the merged model has no such tensor"}
 	case found.rows != t.source.rows || found.width != t.source.width:
@@ -114,6 +116,10 @@ func (p *Plan) compare(t expectedTensor, merged *Base) (*comparison, *Misfit) {
 	c.job = newJob(t.source, spec, t.edits, false, len(p.Stages))
 	c.job.emit = c.block
 	return c, nil
+}
+
+func (b *Base) has(p part) bool {
+	return slices.ContainsFunc(b.Weights, func(w *Weight) bool { return w.part == p })
 }
 
 // comparison holds a tensor of the merged model against what it should be.
