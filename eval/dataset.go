@@ -141,9 +141,18 @@ func fileSHA256(path string) (string, error) {
 		return "missing", err
 	}
 	defer file.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, file); err != nil {
+	digest, err := Digest(file)
+	if err != nil {
 		return "missing", fmt.Errorf("read %s: %w", path, err)
+	}
+	return digest, nil
+}
+
+// Digest is the SHA-256 of what r gives, in hexadecimal.
+func Digest(r io.Reader) (string, error) {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, r); err != nil {
+		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/urfave/cli/v2"
+
+	"quern/eval"
+	"quern/eval/spider"
+	"quern/internal/progress"
+)
+
+type evalSelftestOptions struct {
+	dataFlags
+	gradeFlags
+	json bool
+}
+
+func evalSelftestCommand(env Env) *cli.Command {
+	var o evalSelftestOptions
+	flags := append(o.dataFlags.flags(), o.gradeFlags.flags()...)
+	return &cli.Command{
+		Name: "selftest", Usage: "score the gold queries as predictions; list those that are doubtful",
+		Description: `Each gold query has to be right as its own prediction: otherwise the exit code is 1. Golds that fail, return nothing, change when
+tables are visited the other way round (ties at a LIMIT), or compare with a text that is only stored with blanks around it are listed.`,
+		Flags:  append(flags, &cli.BoolFlag{Name: "json", Usage: "as JSON", Destination: &o.json}),
+		Action: func(c *cli.Context) error { return selftest(c.Context, env, o) },
+	}
+}
+
+// selftestReport is the JSON of eval selftest.
+type selftestReport struct {
+	Dataset   string           `json:"dataset"`
+	Digest    string           `json:"dataset_digest"`
+	Questions int              `json:"questions"`
+	Right     int              `json:"right"`    // golds that are right as their own prediction, by every rule
+	Failed    []spider.Finding `json:"failed"`   // those that are not, and why
+	Doubtful  []spider.Finding `json:"doubtful"` // golds to suspect, with evidence
+}
+
+func selftest(ctx context.Context, env Env, o evalSelftestOptions) error {
+	bench, err := o.open()
+	if err != nil {
+		return err
+	}
+	if bench.Examples, _, err = o.selected(bench.Dataset); err != nil {
+		return err
+	}
+	if bench.Name == eval.Spider2 { // gold queries exist for some tasks only
+		bench.Examples = withGold(bench.Examples)
+	}
+	if err := bench.RequireDatabases(bench.Examples); err != nil {
+		return err
+	}
+	exec, err := eval.NewExecutor(o.workers, o.deadlines)
+	if err != nil {
+		return err
+	}
+	defer exec.Close()
+	report, err := selfReport(ctx, env, bench, exec, o.benchmarkOptions)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		err = writeJSON(env.Stdout, report)
+	} else {
+		err = printSelftest(env.Stdout, report)
+	}
+	if err == nil && report.Right < report.Questions {
+		err = exitError(exitFailed)
+	}
+	return err
+}
+
+func withGold(examples []eval.Example) []eval.Example {
+	var out []eval.Example
+	for _, ex := range examples {
+		if ex.Gold != "" {
+			out = append(out, ex)
+		}
+	}
+	return out
+}
+
+func selfReport(ctx context.Context, env Env, b *benchmark, exec *eval.Executor, o benchmarkOptions) (*selftestReport, error) {
+	report := &selftestReport{Dataset: b.Name + " " + b.Split, Digest: b.Digest, Questions: len(b.Examples), Failed: []spider.Finding{}, Doubtful: []spider.Finding{}}
+	if b.Name == eval.Spider {
+		found, err := spider.Selftest(ctx, exec, b.Dataset, runtime.NumCPU())
+		if err != nil {
+			return nil, err
+		}
+		report.Failed, report.Doubtful = found.Failed, found.Doubtful
+		report.Right = report.Questions - len(found.Failed)
+		return report, nil
+	}
+	scorer, err := b.scorer(exec, o)
+	if err != nil {
+		return nil, err
+	}
+	line := progress.New(env.Stderr, "selftest", "questions")
+	defer line.Done("")
+	failed, doubtful := make([]spider.Finding, len(b.Examples)), make([]spider.Finding, len(b.Examples))
+	var mu sync.Mutex
+	done := 0
+	err = inParallel(ctx, len(b.Examples), func(i int) error {
+		ex := b.Examples[i]
+		score, err := scorer.Score(ctx, ex, ex.Gold)
+		if err != nil {
+			return err
+		}
+		doubts, err := eval.GoldDoubts(ctx, exec, ex)
+		if err != nil {
+			return err
+		}
+		if !score.Right() {
+			evidence := strings.TrimSpace(strings.Join([]string{string(score.Official), score.Message, score.OfficialNote}, " "))
+			failed[i] = spider.Finding{ID: ex.ID, DB: ex.DB, Gold: ex.Gold, Doubts: []eval.Doubt{{Kind: string(score.Official), Evidence: evidence}}}
+		}
+		doubtful[i] = spider.Finding{ID: ex.ID, DB: ex.DB, Gold: ex.Gold, Doubts: doubts}
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		line.Set(int64(done), int64(len(b.Examples)))
+		return nil
+	})
+	for i := range failed {
+		if len(failed[i].Doubts) > 0 {
+			report.Failed = append(report.Failed, failed[i])
+		}
+		if len(doubtful[i].Doubts) > 0 {
+			report.Doubtful = append(report.Doubtful, doubtful[i])
+		}
+	}
+	report.Right = report.Questions - len(report.Failed)
+	return report, err
+}
+
+// inParallel calls f for 0 … n-1 from as many goroutines as there are CPUs, and returns the first error.
+func inParallel(ctx context.Context, n int, f func(i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range runtime.NumCPU() {
+		all.Go(func() {
+			for i := range next {
+				if err := f(i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+func printSelftest(w io.Writer, r *selftestReport) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d of %d gold queries are right as their own prediction\n", r.Dataset, r.Right, r.Questions)
+	for _, part := range []struct {
+		title string
+		list  []spider.Finding
+	}{{"not right", r.Failed}, {"doubtful", r.Doubtful}} {
+		if len(part.list) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n%d %s:\n", len(part.list), part.title)
+		for _, f := range part.list {
+			for _, d := range f.Doubts {
+				fmt.Fprintf(&b, "  %s (%s): %s: %s\n", f.ID, f.DB, d.Kind, plainText(d.Evidence))
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
