@@ -47,8 +47,8 @@ func (o EngineOptions) check() error {
 }
 
 // withDefaults fills in what was left to the engine.
-func (o EngineOptions) withDefaults(m *Model) EngineOptions {
-	o.ContextLength = cmp.Or(o.ContextLength, min(m.ContextLength(), maxContext))
+func (o EngineOptions) withDefaults(h *header) EngineOptions {
+	o.ContextLength = cmp.Or(o.ContextLength, min(h.contextLength, maxContext))
 	o.Lanes = cmp.Or(o.Lanes, 1)
 	switch {
 	case o.Holders == -1 || o.Holders == 0 && o.SplitKV:
@@ -61,7 +61,7 @@ func (o EngineOptions) withDefaults(m *Model) EngineOptions {
 		o.Pool = (o.Lanes + o.Holders) * o.ContextLength
 	}
 	o.BatchTokens = max(cmp.Or(o.BatchTokens, 512), o.Lanes)
-	o.Threads = cmp.Or(o.Threads, defaultThreads(m))
+	o.Threads = cmp.Or(o.Threads, defaultThreads(h))
 	o.PromptThreads = cmp.Or(o.PromptThreads, o.Threads)
 	o.KVType = cmp.Or(o.KVType, KVF16)
 	return o
@@ -72,8 +72,8 @@ const sharedWork = 32 << 20
 
 // defaultThreads is one thread per CPU, but one alone for a tiny model: its threads would spend their time waiting for
 // each other, and ggml's wait by spinning, so that on a busy machine they take each other's CPU.
-func defaultThreads(m *Model) int {
-	if m.Size() < sharedWork {
+func defaultThreads(h *header) int {
+	if h.weightBytes < sharedWork {
 		return 1
 	}
 	return runtime.GOMAXPROCS(0)
@@ -111,7 +111,7 @@ func (m *Model) NewEngine(ctx context.Context, opt EngineOptions) (*Engine, erro
 	if err := m.acquire(); err != nil {
 		return fail(ErrClosed, err)
 	}
-	e := &Engine{model: m, opt: opt.withDefaults(m), samplers: make(map[*sampler]bool)}
+	e := &Engine{model: m, opt: opt.withDefaults(m.header), samplers: make(map[*sampler]bool)}
 	if err := e.start(); err != nil {
 		e.stop()
 		return fail(kindOf(err, nil), err)
@@ -238,6 +238,3 @@ func (e *Engine) Stats() Stats {
 		StepTime: s.StepTime, BackendTime: s.BackendTime, Occupancy: s.Occupancy(),
 	}
 }
-
-// Memory is what the engine and its model hold, as llama.cpp measured it when they were made.
-func (e *Engine) Memory() Memory { return Memory{} }

@@ -20,7 +20,8 @@ type header struct {
 	arch          string
 	meta          gguf.Metadata
 	tensors       []tensor.Spec
-	layers        int
+	layers        int // without those for drafting, which are not loaded
+	draftLayers   int
 	contextLength int
 	parameters    uint64
 	weightBytes   uint64
@@ -156,6 +157,9 @@ func (h *header) vetParameters() error {
 		if n, ok := h.meta.Int(kv.Key); ours && ok && (n < -maxSize || n > maxSize) && name != "context_length" {
 			return fmt.Errorf("%s is %d, which no model has", kv.Key, n)
 		}
+		if x, ok := h.meta.Float(kv.Key); ours && ok && !(x >= 0 && x <= 1e30) {
+			return fmt.Errorf("%s is %v, which no model has", kv.Key, x)
+		}
 	}
 	for _, key := range positive {
 		if n := h.number(key, 1); n < 1 || n > 1<<31-1 {
@@ -166,9 +170,10 @@ func (h *header) vetParameters() error {
 	if h.layers < 1 || h.layers > maxLayers || h.contextLength < 1 {
 		return fmt.Errorf("%[1]s.block_count is %[2]d and %[1]s.context_length %[3]d: the model's size is not given, or impossible", h.arch, h.layers, h.contextLength)
 	}
-	if nextn := h.number("nextn_predict_layers", 0); nextn < 0 || nextn >= int64(h.layers) {
-		return fmt.Errorf("%s.nextn_predict_layers is %d of %d layers", h.arch, nextn, h.layers)
+	if h.draftLayers = int(h.number("nextn_predict_layers", 0)); h.draftLayers < 0 || h.draftLayers >= h.layers {
+		return fmt.Errorf("%s.nextn_predict_layers is %d of %d layers", h.arch, h.draftLayers, h.layers)
 	}
+	h.layers -= h.draftLayers
 	return errors.Join(h.vetHeads(), h.vetRope(), h.vetRecurrent())
 }
 
@@ -216,6 +221,25 @@ func (h *header) vetRecurrent() error {
 		return fmt.Errorf("%s.ssm: %d value heads do not fit an inner width of %d and %d key heads", h.arch, rank, inner, groups)
 	}
 	return nil
+}
+
+// layerOf is the layer that a tensor belongs to: blk.LAYER.…
+func layerOf(tensor string) (layer int, ok bool) {
+	n, err := fmt.Sscanf(tensor, "blk.%d.", &layer)
+	return layer, err == nil && n == 1
+}
+
+// loaded are the tensors that llama.cpp loads: layers for drafting stay in the file.
+func (h *header) loaded(yield func(t tensor.Spec, layer int) bool) {
+	for _, t := range h.tensors {
+		layer, ok := layerOf(t.Name)
+		if !ok {
+			layer = -1
+		}
+		if layer < h.layers && !yield(t, layer) {
+			return
+		}
+	}
 }
 
 // fileType is the type of most of the weights.

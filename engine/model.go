@@ -55,7 +55,7 @@ func Load(ctx context.Context, path string, opt LoadOptions) (*Model, error) {
 	}
 	m := &Model{path: path, header: h, gpuLayers: layers}
 	m.llama, err = llama.LoadModel(path, llama.ModelParams{
-		GPULayers: layers,
+		GPULayers: h.llamaLayers(layers),
 		Mmap:      !opt.NoMmap,
 		VocabOnly: opt.VocabOnly,
 		Progress: func(share float64) bool {
@@ -172,7 +172,7 @@ func (m *Model) FileType() string   { return m.header.fileType() }    // "Q8_0",
 func (m *Model) ContextLength() int { return m.header.contextLength } // the length it was trained with, in tokens
 func (m *Model) Parameters() uint64 { return m.header.parameters }
 func (m *Model) Size() uint64       { return m.header.weightBytes } // all tensors, bytes
-func (m *Model) Layers() int        { return m.header.layers }
+func (m *Model) Layers() int        { return m.header.layers }      // without layers for drafting
 func (m *Model) VocabSize() int     { return len(m.isEnd) }
 
 // Hybrid says whether the model carries recurrent state, so that a sequence cannot be cut back.
