@@ -172,6 +172,36 @@ func (a *Assistant) label(t *toolloop.Transcript, question string) {
 	t.Question, t.Database = question, a.guard.Path()
 }
 
+// Tokens are the ids of a conversation up to its last answer; nil when it is not known here.
+func (a *Assistant) Tokens(id string) []toolloop.Token {
+	if id == "" {
+		return nil
+	}
+	c, err := a.conversation(id)
+	if err != nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tokens == nil {
+		return nil
+	}
+	return slices.Clone(c.tokens.IDs())
+}
+
+// Resume takes up a conversation whose ids were kept, made with the same model and prompt.
+func (a *Assistant) Resume(id string, tokens []toolloop.Token) error {
+	for _, t := range tokens {
+		if w := a.model.weights; w != nil && (t < 0 || int(t) >= w.VocabSize()) {
+			return errors.New("the conversation was held with another model")
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.conversations = append(a.conversations, &Conversation{ID: id, tokens: toolloop.ResumeConversation(tokens)})
+	return nil
+}
+
 // conversation finds one by its id, or begins one.
 func (a *Assistant) conversation(id string) (*Conversation, error) {
 	a.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"quern/backend"
 	"quern/engine"
 	"quern/internal/enginegen"
 	"quern/prompts"
@@ -15,16 +16,16 @@ import (
 	"quern/toolloop/sqltool"
 )
 
-// ModelOptions say which model is run and how. The zero value of each field but Path is a default.
+// ModelOptions say which model is run and how. The zero value of a field is a default; Path or Backend is needed.
 type ModelOptions struct {
 	Path     string // GGUF file
 	Load     engine.LoadOptions
 	Adapters []AdapterFile
 
-	// Backend runs the generations on an OpenAI-compatible server at this address; Path is then loaded for its
-	// vocabulary and template only.
+	// Backend is the address of an OpenAI-compatible server that makes the generations.
 	Backend      string
-	BackendModel string // the model's name there
+	BackendModel string // the model's name there; "" its first one
+	BackendKey   string // API key
 
 	Profile      string // toolloop profile; "" by the model's metadata
 	Prompt       string // folder of a prompt pack; "" the profile's own
@@ -53,8 +54,8 @@ type Model struct {
 	Pack     *prompts.Pack
 	Limits   toolloop.Limits
 	Sampling toolloop.Sampling
-	Engine   *engine.Engine // nil with a Backend
-	Template *engine.ChatTemplate
+	Engine   *engine.Engine       // nil with a Backend
+	Template *engine.ChatTemplate // nil where a server has it all
 
 	options   ModelOptions
 	generator toolloop.Generator
@@ -64,7 +65,9 @@ type Model struct {
 	adapters  []*engine.Adapter
 }
 
-// OpenModel loads a model, or its vocabulary where a server generates.
+// OpenModel makes a model ready: loaded into an engine here; or, with a Backend, its vocabulary loaded here and its
+// generations made by a server that takes token ids; or, with a Backend and no Path, all of it at a server that takes
+// messages.
 func OpenModel(ctx context.Context, o ModelOptions) (m *Model, err error) {
 	m = &Model{options: o, Sampling: o.Sampling}
 	defer func() {
@@ -72,22 +75,27 @@ func OpenModel(ctx context.Context, o ModelOptions) (m *Model, err error) {
 			err = errors.Join(err, m.Close())
 		}
 	}()
+	if o.Path == "" {
+		return m, m.startChat()
+	}
 	o.Load.VocabOnly = o.Backend != ""
 	if m.weights, err = engine.Load(ctx, o.Path, o.Load); err != nil {
 		return m, err
 	}
-	m.Name = m.weights.Name()
-	if m.Name == "" {
+	if m.Name = m.weights.Name(); m.Name == "" {
 		m.Name = strings.TrimSuffix(filepath.Base(o.Path), ".gguf")
 	}
 	if m.Template, err = m.template(); err != nil {
 		return m, err
 	}
 	m.renderer, m.tokenizer = enginegen.Renderer{Template: m.Template}, enginegen.Tokenizer{Model: m.weights}
-	if err := m.choose(); err != nil {
+	if err := m.choose(m.weights.Architecture(), m.Template.Source()); err != nil {
 		return m, err
 	}
-	return m, m.start(ctx)
+	if o.Backend != "" {
+		return m, m.startCompletions()
+	}
+	return m, m.startEngine(ctx)
 }
 
 func (m *Model) template() (*engine.ChatTemplate, error) {
@@ -106,12 +114,12 @@ func (m *Model) template() (*engine.ChatTemplate, error) {
 }
 
 // choose settles profile, prompt pack and limits.
-func (m *Model) choose() (err error) {
+func (m *Model) choose(architecture, chatTemplate string) (err error) {
 	o := m.options
 	if o.Profile != "" {
 		m.Profile, err = toolloop.ProfileNamed(o.Profile)
 	} else {
-		m.Profile, err = toolloop.ProfileFor(m.weights.Architecture(), m.Template.Source())
+		m.Profile, err = toolloop.ProfileFor(architecture, chatTemplate)
 	}
 	if err != nil {
 		return err
@@ -140,11 +148,8 @@ func (m *Model) choose() (err error) {
 	return nil
 }
 
-// start makes the generator: an engine in this process, or a server.
-func (m *Model) start(ctx context.Context) (err error) {
-	if m.options.Backend != "" {
-		return errors.New("--backend is not joined yet")
-	}
+// startEngine makes the generator in this process.
+func (m *Model) startEngine(ctx context.Context) (err error) {
 	opts := m.options.Load.Engine
 	for _, file := range m.options.Adapters {
 		adapter, err := m.weights.LoadAdapter(ctx, file.Path)
@@ -159,6 +164,48 @@ func (m *Model) start(ctx context.Context) (err error) {
 	}
 	m.generator = enginegen.Generator{Engine: m.Engine, LogProbs: m.options.LogProbs}
 	return nil
+}
+
+// startCompletions makes the generator at a server that continues token ids.
+func (m *Model) startCompletions() error {
+	client, err := backend.New(m.backendOptions())
+	if err != nil {
+		return err
+	}
+	end, ok := m.weights.SpecialToken("<|im_end|>")
+	if ends := m.weights.EndTokens(); !ok && len(ends) > 0 {
+		end = ends[0]
+	}
+	m.generator = &backend.Completions{Client: client, Tokenizer: m.tokenizer, End: end}
+	return nil
+}
+
+// startChat makes generator, renderer and tokenizer at a server that answers messages.
+func (m *Model) startChat() error {
+	if m.options.Profile == "" {
+		return errors.New("a backend without a model file here needs --profile hermes or --profile qwen-xml: what it serves cannot be seen from here")
+	}
+	if err := m.choose("", ""); err != nil {
+		return err
+	}
+	client, err := backend.New(m.backendOptions())
+	if err != nil {
+		return err
+	}
+	tool, err := toolloop.NewDefinition(m.Pack.Tool)
+	if err != nil {
+		return err
+	}
+	chat := &backend.Chat{Client: client, Profile: m.Profile, Tools: []toolloop.Definition{tool}, Thinking: m.options.Thinking}
+	m.generator, m.renderer, m.tokenizer = chat, chat, chat
+	if m.Name = m.options.BackendModel; m.Name == "" {
+		m.Name = m.options.Backend
+	}
+	return nil
+}
+
+func (m *Model) backendOptions() backend.Options {
+	return backend.Options{URL: m.options.Backend, Model: m.options.BackendModel, APIKey: m.options.BackendKey, Concurrency: m.options.Load.Engine.Lanes}
 }
 
 // Close frees the model. It may be called twice.
@@ -176,7 +223,7 @@ func (m *Model) Close() error {
 	return errors.Join(errs...)
 }
 
-// Weights is the loaded file.
+// Weights is the loaded file; nil where a server has it all.
 func (m *Model) Weights() *engine.Model { return m.weights }
 
 // Loop is the model's loop with a tool. Each trajectory may have a sampling of its own.

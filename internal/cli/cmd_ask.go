@@ -158,21 +158,20 @@ func (d *desk) Close() {
 	}
 }
 
-// ask asks one question and keeps it in the history.
-func (d *desk) ask(ctx context.Context, env Env, question, conversation string, onEvent func(toolloop.Event)) (assistant.Answer, error) {
+// ask asks one question and keeps it in the history; with keepTokens so that the conversation can be taken up again.
+func (d *desk) ask(ctx context.Context, env Env, question, conversation string, keepTokens bool, onEvent func(toolloop.Event)) (assistant.Answer, error) {
 	began := time.Now()
 	answer, err := d.Ask(ctx, question, conversation, onEvent)
 	if err != nil || d.history == nil {
 		return answer, err
 	}
-	var transcript strings.Builder
-	if _, err := answer.Transcript.WriteTo(&transcript); err != nil {
-		return answer, err
-	}
 	q := history.Question{
 		AskedAt: began, Database: d.guard.Path(), Model: d.model.Name, Question: question, FinalSQL: answer.SQL,
 		Outcome: outcome(answer), RowCount: len(answer.Result.Rows), Seconds: time.Since(began).Seconds(),
-		Conversation: answer.Conversation, Transcript: transcript.String(),
+		Conversation: answer.Conversation,
+	}
+	if keepTokens {
+		q.Tokens = d.Tokens(answer.Conversation)
 	}
 	if _, err := d.history.Add(context.WithoutCancel(ctx), q); err != nil {
 		fmt.Fprintf(env.Stderr, "quern: %v\n", err)
@@ -260,7 +259,7 @@ func runAsk(ctx context.Context, env Env, o askOptions) error {
 	if o.verbose {
 		onEvent = show.event
 	}
-	answer, err := d.ask(ctx, env, o.question, "", onEvent)
+	answer, err := d.ask(ctx, env, o.question, "", false, onEvent)
 	show.endLine()
 	if err != nil {
 		return err

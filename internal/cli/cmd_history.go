@@ -20,7 +20,8 @@ func historyCommand(env Env) *cli.Command {
 		Usage:     "what was asked, and what came of it",
 		ArgsUsage: "[text]",
 		Description: `Lists questions, newest first; with a text only those that hold it in the question or its SQL. The history is a SQLite
-file in your data folder (QUERN_HISTORY names another); rows of answers are never kept.`,
+file in your data folder (QUERN_HISTORY names another);
+ answers are not kept, but a chat is, with what its model saw (--no-history keeps nothing).`,
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "n", Value: 50, Usage: "how many", Destination: &filter.Limit},
 			&cli.BoolFlag{Name: "json", Usage: "as a JSON list", Destination: &asJSON},

@@ -53,7 +53,7 @@ type mcpSource struct {
 }
 
 func (s mcpSource) Ask(ctx context.Context, question string) (mcpserver.Answer, error) {
-	a, err := s.ask(ctx, s.env, question, "", nil)
+	a, err := s.ask(ctx, s.env, question, "", false, nil)
 	return mcpserver.Answer{SQL: a.SQL, Result: a.Result, Notes: a.Notes}, err
 }
 

@@ -240,7 +240,7 @@ func (p pageSource) About() web.About {
 }
 
 func (p pageSource) Ask(ctx context.Context, question, conversation string, step func(web.Step)) (web.Answer, error) {
-	a, err := p.ask(ctx, p.env, question, conversation, func(e toolloop.Event) {
+	a, err := p.ask(ctx, p.env, question, conversation, false, func(e toolloop.Event) {
 		switch e.Kind {
 		case toolloop.EventText:
 			step(web.Step{Kind: "text", Text: e.Text})

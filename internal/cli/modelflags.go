@@ -22,6 +22,7 @@ type modelFlags struct {
 	lora         cli.StringSlice
 	backend      string
 	backendModel string
+	backendKey   string
 
 	gpuLayers string
 	ctx       int
@@ -50,8 +51,9 @@ func (f *modelFlags) flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "GGUF file, or ORG/NAME[:FILE] that was pulled", Destination: &f.model, EnvVars: []string{"QUERN_MODEL"}},
 		&cli.StringSliceFlag{Name: "lora", Usage: "GGUF adapter applied at run time, `FILE[=SCALE]`; may be repeated", Destination: &f.lora},
-		&cli.StringFlag{Name: "backend", Usage: "generate on an OpenAI-compatible server at this `URL`; --model still gives vocabulary and template", Destination: &f.backend},
-		&cli.StringFlag{Name: "backend-model", Usage: "the model's name there", Destination: &f.backendModel},
+		&cli.StringFlag{Name: "backend", Usage: "generate on an OpenAI-compatible server at this `URL`: from token ids with --model (its vocabulary is used), else from messages with --profile", Destination: &f.backend},
+		&cli.StringFlag{Name: "backend-model", Usage: "the model's name there (default: its first)", Destination: &f.backendModel},
+		&cli.StringFlag{Name: "backend-key", Usage: "API key", EnvVars: []string{"OPENAI_API_KEY"}, Destination: &f.backendKey},
 
 		&cli.StringFlag{Name: "gpu-layers", Value: "auto", Usage: "layers on the GPU: auto, all, none or a number", Destination: &f.gpuLayers, Category: engineGroup},
 		&cli.IntFlag{Name: "ctx", Usage: "tokens one conversation can hold (default: as trained, at most 16384)", Destination: &f.ctx, Category: engineGroup},
@@ -82,11 +84,13 @@ func (f *modelFlags) flags() []cli.Flag {
 
 // options checks the flags and turns them into what a Model is opened with.
 func (f *modelFlags) options() (o assistant.ModelOptions, err error) {
-	if f.model == "" {
+	if f.model == "" && f.backend == "" {
 		return o, usagef("--model is missing: a GGUF file, or ORG/NAME[:FILE] that was pulled (quern pull)")
 	}
-	if o.Path, err = findModel(f.model); err != nil {
-		return o, err
+	if f.model != "" {
+		if o.Path, err = findModel(f.model); err != nil {
+			return o, err
+		}
 	}
 	if o.Load.GPULayers, err = engine.ParseGPULayers(f.gpuLayers); err != nil {
 		return o, usageError{err.Error()}
@@ -110,7 +114,7 @@ func (f *modelFlags) options() (o assistant.ModelOptions, err error) {
 		}
 		o.Adapters = append(o.Adapters, adapter)
 	}
-	o.Backend, o.BackendModel = f.backend, f.backendModel
+	o.Backend, o.BackendModel, o.BackendKey = f.backend, f.backendModel, f.backendKey
 	o.Profile, o.Prompt, o.ColumnPolicy, o.ChatTemplate = f.profile, f.prompt, f.columns, f.template
 	o.Thinking, o.Reference = thinking, f.reference
 	o.MaxTurns, o.MaxNewTokens, o.MaxInputTokens, o.ResponseLength = f.maxTurns, f.maxNewTokens, f.maxInputTokens, f.responseLength

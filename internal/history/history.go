@@ -1,11 +1,13 @@
 // Package history keeps questions, their SQL and what came of them, in a SQLite file in the user's data folder.
 //
-// Rows of answers are never stored: the file holds what was asked and what was run, not what the database said.
+// Answers are not stored: the file holds what was asked and what was run, not what the database said. The exception is
+// a chat, which can be taken up again only with all that the model has seen (Question.Tokens).
 package history
 
 import (
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/url"
@@ -32,7 +34,7 @@ CREATE TABLE IF NOT EXISTS question (
   row_count    INTEGER NOT NULL,
   seconds      REAL NOT NULL,
   conversation TEXT NOT NULL,
-  transcript   TEXT NOT NULL
+  tokens       BLOB
 );
 CREATE INDEX IF NOT EXISTS question_conversation ON question (conversation, id);
 CREATE TABLE IF NOT EXISTS saved (
@@ -55,7 +57,7 @@ type Question struct {
 	RowCount     int       `json:"row_count"`
 	Seconds      float64   `json:"seconds"`
 	Conversation string    `json:"conversation"` // "" for a single question; the same for all turns of a chat
-	Transcript   string    `json:"-"`            // JSON line of the loop, to take a conversation up again; "" if not kept
+	Tokens       []int32   `json:"-"`            // of a chat: its token ids up to here
 }
 
 // Saved is a query kept under a name.
@@ -124,9 +126,9 @@ func (s *Store) Close() error { return s.db.Close() }
 // Add stores a question and returns its id.
 func (s *Store) Add(ctx context.Context, q Question) (int64, error) {
 	result, err := s.db.ExecContext(ctx, `INSERT INTO question
-		(asked_at, database, model, question, final_sql, outcome, row_count, seconds, conversation, transcript)
+		(asked_at, database, model, question, final_sql, outcome, row_count, seconds, conversation, tokens)
 		VALUES (?,?,?,?,?,?,?,?,?,?)`,
-		q.AskedAt.UTC().Format(time.RFC3339Nano), q.Database, q.Model, q.Question, q.FinalSQL, q.Outcome, q.RowCount, q.Seconds, q.Conversation, q.Transcript)
+		q.AskedAt.UTC().Format(time.RFC3339Nano), q.Database, q.Model, q.Question, q.FinalSQL, q.Outcome, q.RowCount, q.Seconds, q.Conversation, packTokens(q.Tokens))
 	if err != nil {
 		return 0, fmt.Errorf("history: %w", err)
 	}
@@ -147,7 +149,7 @@ func (s *Store) Questions(ctx context.Context, f Filter) ([]Question, error) {
 		f.Limit = 50
 	}
 	like := "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(f.Text) + "%"
-	rows, err := s.db.QueryContext(ctx, `SELECT id, asked_at, database, model, question, final_sql, outcome, row_count, seconds, conversation, transcript
+	rows, err := s.db.QueryContext(ctx, `SELECT id, asked_at, database, model, question, final_sql, outcome, row_count, seconds, conversation, tokens
 		FROM question
 		WHERE (question LIKE ?1 ESCAPE '\' OR final_sql LIKE ?1 ESCAPE '\')
 		  AND (?2 = '' OR database = ?2) AND (?3 = '' OR conversation = ?3)
@@ -160,13 +162,35 @@ func (s *Store) Questions(ctx context.Context, f Filter) ([]Question, error) {
 	for rows.Next() {
 		var q Question
 		var at string
-		if err := rows.Scan(&q.ID, &at, &q.Database, &q.Model, &q.Question, &q.FinalSQL, &q.Outcome, &q.RowCount, &q.Seconds, &q.Conversation, &q.Transcript); err != nil {
+		var tokens []byte
+		if err := rows.Scan(&q.ID, &at, &q.Database, &q.Model, &q.Question, &q.FinalSQL, &q.Outcome, &q.RowCount, &q.Seconds, &q.Conversation, &tokens); err != nil {
 			return nil, fmt.Errorf("history: %w", err)
 		}
 		q.AskedAt, _ = time.Parse(time.RFC3339Nano, at) // written by Add
+		q.Tokens = unpackTokens(tokens)
 		found = append(found, q)
 	}
 	return found, rows.Err()
+}
+
+// packTokens writes ids as four bytes each, little-endian.
+func packTokens(ids []int32) []byte {
+	if len(ids) == 0 {
+		return nil
+	}
+	packed := make([]byte, 0, 4*len(ids))
+	for _, id := range ids {
+		packed = binary.LittleEndian.AppendUint32(packed, uint32(id))
+	}
+	return packed
+}
+
+func unpackTokens(packed []byte) []int32 {
+	ids := make([]int32, len(packed)/4)
+	for i := range ids {
+		ids[i] = int32(binary.LittleEndian.Uint32(packed[4*i:]))
+	}
+	return ids
 }
 
 // Clear forgets all questions; saved queries stay.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,13 +25,13 @@ func TestQuestionsComeBackNewestFirst(t *testing.T) {
 	s := open(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	for i, text := range []string{"How many cats?", "100% of dogs?", "and by year?"} {
-		q := Question{AskedAt: at, Database: "/d", Model: "m", Question: text, FinalSQL: "SELECT 1", Outcome: "final_sql", RowCount: i, Seconds: 0.5, Conversation: "c"}
+		q := Question{AskedAt: at, Database: "/d", Model: "m", Question: text, FinalSQL: "SELECT 1", Outcome: "final_sql", RowCount: i, Seconds: 0.5, Conversation: "c", Tokens: []int32{1, 1 << 30, int32(i)}}
 		if _, err := s.Add(ctx, q); err != nil {
 			t.Fatal(err)
 		}
 	}
 	all, err := s.Questions(ctx, Filter{})
-	if err != nil || len(all) != 3 || all[0].Question != "and by year?" || !all[0].AskedAt.Equal(at) {
+	if err != nil || len(all) != 3 || all[0].Question != "and by year?" || !all[0].AskedAt.Equal(at) || !slices.Equal(all[0].Tokens, []int32{1, 1 << 30, 2}) {
 		t.Fatalf("%v %+v", err, all)
 	}
 	for text, want := range map[string]int{"0%": 1, "CATS": 1, "_": 0, "select": 3} {

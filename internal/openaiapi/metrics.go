@@ -57,7 +57,7 @@ func (s *Server) WriteMetrics(w io.Writer) {
 		{"prompt_tokens_total", "counter", "Prompt tokens received.", float64(m.prompt)},
 		{"prompt_tokens_cached_total", "counter", "Prompt tokens taken from memory.", float64(m.cached)},
 		{"generated_tokens_total", "counter", "Tokens generated.", float64(m.generated)},
-		{"engine_steps_total", "counter", "Batches computed.", float64(stats.PromptSteps+stats.DecodeSteps)},
+		{"engine_steps_total", "counter", "Batches computed.", float64(stats.PromptSteps + stats.DecodeSteps)},
 		{"engine_evictions_total", "counter", "Held prefixes given up for room.", float64(stats.Evictions)},
 		{"engine_preemptions_total", "counter", "Lanes set back for room.", float64(stats.Preemptions)},
 		{"engine_lanes", "gauge", "Requests that can run at once.", float64(stats.Lanes)},
