@@ -64,17 +64,25 @@ func decodeQ8_0(dst []float32, src []byte) {
 }
 
 func encodeQ8_0(dst []byte, src []float32) {
-	var top float32
+	var topBits uint32 // of positive numbers, which are in the order of their bits
 	for _, v := range src {
-		if a := abs(v); top < a {
-			top = a
-		}
+		topBits = max(topBits, math.Float32bits(v)&^(1<<31))
 	}
+	top := math.Float32frombits(topBits)
 	d := top / 127
 	inv := inverse(d)
 	putHalf(dst, d)
+	quants := dst[2 : 2+len(src)]
+	if !(top*inv < 128) { // not finite, or too small for a finite inverse
+		for j, v := range src {
+			quants[j] = byte(toInt8(round(v * inv)))
+		}
+		return
+	}
 	for j, v := range src {
-		dst[2+j] = byte(toInt8(round(v * inv)))
+		scaled := v * inv
+		half := math.Float64frombits(0x3fe0000000000000 | uint64(math.Float32bits(scaled)>>31)<<63) // 0.5 with its sign
+		quants[j] = byte(int32(float64(scaled) + half))                                             // round; the sum is exact
 	}
 }
 
