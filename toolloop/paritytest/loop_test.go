@@ -275,7 +275,7 @@ func TestContentNeverBecomesATokenOfTheTemplate(t *testing.T) {
 		model := vocabulary(t, c.vocabulary)
 		structure := func(text string, reference bool) (ids []toolloop.Token) {
 			db := guard(t, "CREATE TABLE t (v TEXT /* "+text+" */)", "INSERT INTO t VALUES ("+quote(text)+")")
-			for _, id := range runAttacked(t, c.profile, model, template(t, c.template), db, c.call, text, reference) {
+			for _, id := range scriptedIDs(t, c.profile, model, template(t, c.template), db, []string{c.call, "done\n</think>\n\n```sql\nSELECT 1\n```"}, "Find "+text+" now", reference) {
 				if piece, _ := model.Detokenize([]toolloop.Token{id}, false); piece == "" || strings.HasPrefix(piece, "<") && len(piece) > 3 {
 					ids = append(ids, id)
 				}
@@ -296,8 +296,26 @@ func TestContentNeverBecomesATokenOfTheTemplate(t *testing.T) {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// runAttacked runs a question in which question and result hold a text, and returns the conversation.
-func runAttacked(t *testing.T, profile toolloop.Profile, model *engine.Model, template *engine.ChatTemplate, db *sqlguard.Guard, call, text string, reference bool) []toolloop.Token {
+// firstMessages is the profile's own prompt for a question.
+func firstMessages(t *testing.T, profile toolloop.Profile, db *sqlguard.Guard, question string) []toolloop.Message {
+	t.Helper()
+	pack, err := prompts.ForProfile(profile.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, err := sqltool.ReadSchema(context.Background(), db, profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, _, err := sqltool.Prompt{Texts: pack, Schema: schema}.Messages(question, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return messages
+}
+
+// scriptedIDs is the conversation of a question whose turns are given, the first of them a call.
+func scriptedIDs(t *testing.T, profile toolloop.Profile, model *engine.Model, template *engine.ChatTemplate, db *sqlguard.Guard, turns []string, question string, reference bool) []toolloop.Token {
 	t.Helper()
 	pack, err := prompts.ForProfile(profile.Name)
 	if err != nil {
@@ -307,21 +325,13 @@ func runAttacked(t *testing.T, profile toolloop.Profile, model *engine.Model, te
 	if err != nil {
 		t.Fatal(err)
 	}
-	schema, err := sqltool.ReadSchema(context.Background(), db, profile)
-	if err != nil {
-		t.Fatal(err)
-	}
 	tokenizer := enginegen.Tokenizer{Model: model}
 	loop := &toolloop.Loop{
-		Profile: profile, Generator: &fakemodel.Script{Tokenizer: tokenizer, Turns: []string{call, "done\n</think>\n\n```sql\nSELECT 1\n```"}},
+		Profile: profile, Generator: &fakemodel.Script{Tokenizer: tokenizer, Turns: turns},
 		Renderer: enginegen.Renderer{Template: template}, Tokenizer: tokenizer, Tools: []toolloop.Tool{tool}, Limits: toolloop.Limits{MaxTurns: 3},
 		ReferenceTokenization: reference,
 	}
-	messages, _, err := sqltool.Prompt{Texts: pack, Schema: schema}.Messages("Find "+text+" now", 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conversation, err := loop.Start(messages)
+	conversation, err := loop.Start(firstMessages(t, profile, db, question))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,8 +339,8 @@ func runAttacked(t *testing.T, profile toolloop.Profile, model *engine.Model, te
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tag, _, _ := strings.Cut(text, ">"); tr.ToolTurns != 1 || !strings.Contains(tr.Turns[0].Calls[0].Observation.Text, tag) {
-		t.Fatalf("the tool showed %q", tr.Turns[0].Calls[0].Observation.Text)
+	if tr.ToolTurns != 1 {
+		t.Fatalf("%d tool turns", tr.ToolTurns)
 	}
 	return conversation.IDs()
 }

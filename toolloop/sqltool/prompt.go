@@ -95,18 +95,21 @@ func (r reduction) what(s *Schema) string {
 	return strings.Join(parts, "; ")
 }
 
-// reductions lists the schema's forms from whole to empty, each with less than the one before.
+// reductions lists the schema's forms from whole to empty, each with less than the one before. Tables that have nothing
+// to do with the question lose their columns and then go before the others lose a column.
 func (s *Schema) reductions(question map[string]bool) []reduction {
 	steps := []reduction{{}, {detail{noSamples: true}}, {detail{noSamples: true, noComments: true}}}
 	last := steps[2].detail
-	order := s.leastRelatedFirst(question)
-	for _, name := range order {
-		last.keyColumns = with(last.keyColumns, name)
-		steps = append(steps, reduction{last})
-	}
-	for _, name := range order {
-		last.left = with(last.left, name)
-		steps = append(steps, reduction{last})
+	unrelated, related := s.byRelation(question)
+	for _, names := range [][]string{unrelated, related} {
+		for _, name := range names {
+			last.keyColumns = with(last.keyColumns, name)
+			steps = append(steps, reduction{last})
+		}
+		for _, name := range names {
+			last.left = with(last.left, name)
+			steps = append(steps, reduction{last})
+		}
 	}
 	return steps
 }
@@ -120,9 +123,10 @@ func with(set map[string]bool, name string) map[string]bool {
 	return set
 }
 
-// leastRelatedFirst orders the tables by how much they share with the question: words in the name of the table, of
-// columns, and values that the question names. A table that a related one refers to is half as related.
-func (s *Schema) leastRelatedFirst(question map[string]bool) []string {
+// byRelation divides the tables by whether they share something with the question, and orders those that do, least
+// first: words in the name of the table, of columns, and values that the question names. A table that a related one
+// refers to, or that refers to it, is half as related.
+func (s *Schema) byRelation(question map[string]bool) (unrelated, related []string) {
 	own := map[string]int{}
 	for _, t := range s.tables {
 		score := 0
@@ -146,12 +150,15 @@ func (s *Schema) leastRelatedFirst(question map[string]bool) []string {
 			total[t.Name] = max(total[t.Name], own[key.Table]/2)
 		}
 	}
-	names := make([]string, len(s.tables))
-	for i, t := range s.tables {
-		names[i] = t.Name
+	for _, t := range s.tables {
+		if total[t.Name] == 0 {
+			unrelated = append(unrelated, t.Name)
+		} else {
+			related = append(related, t.Name)
+		}
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return total[a] - total[b] })
-	return names
+	slices.SortStableFunc(related, func(a, b string) int { return total[a] - total[b] })
+	return unrelated, related
 }
 
 // shares says whether a name or value has a word in common with the question.
