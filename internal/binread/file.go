@@ -13,15 +13,18 @@ type File struct {
 
 // Open opens a file for reading and notes its size, which must not change while it is open.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
+	info, err := os.Stat(path) // before opening, which would wait for ever on a pipe
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("open %s: not a regular file", path)
 	}
 	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = f.Stat(); err != nil {
 		f.Close()
 		return nil, err
 	}
