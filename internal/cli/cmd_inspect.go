@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"quern/engine"
 	"quern/internal/inspect"
 	"quern/internal/table"
 	"quern/lora"
@@ -77,6 +78,13 @@ func runInspect(ctx context.Context, env Env, o inspectOptions) error {
 	if r.ChatTemplate != nil {
 		if p, err := toolloop.ProfileFor(r.Architecture, r.ChatTemplate.Text); err == nil {
 			r.ChatTemplate.Profile = p.Name
+		}
+	}
+	if r.Memory != nil {
+		for _, d := range engine.System().Devices {
+			if d.GPU {
+				r.Memory.Devices = append(r.Memory.Devices, inspect.Device{Name: d.Name + " " + d.Description, Total: int64(d.Total), Free: int64(d.Free)})
+			}
 		}
 	}
 	switch {
@@ -199,11 +207,18 @@ func memoryLines(line func(label, format string, args ...any), m *inspect.Memory
 		return
 	}
 	line("this machine", "%s, %s of it free", sizeText(m.Total), sizeText(m.Available))
+	for _, d := range m.Devices {
+		line("", "%s: %s, %s of it free", d.Name, sizeText(d.Total), sizeText(d.Free))
+	}
 	for _, f := range m.Fits {
+		lanes := fmt.Sprintf("%d conversations at once", f.Lanes)
+		if f.Lanes == 1 {
+			lanes = "one conversation"
+		}
 		if f.Tokens == 0 {
-			line("", "does not fit with %d conversations at once", f.Lanes)
+			line("", "%s: does not fit", lanes)
 		} else {
-			line("", "%d conversations at once: up to %d tokens each", f.Lanes, f.Tokens)
+			line("", "%s: up to %d tokens each", lanes, f.Tokens)
 		}
 	}
 }

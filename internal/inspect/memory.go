@@ -17,11 +17,19 @@ type Memory struct {
 	StatePerLane int64 `json:"state_per_lane"` // recurrent state, in f32; 0 for plain attention
 	Context      int64 `json:"context"`        // the longest conversation that the model was trained for
 
-	Total     int64 `json:"machine_total"`     // of this machine; 0 where it is not known
-	Available int64 `json:"machine_available"` // now
+	Total     int64    `json:"machine_total"`     // of this machine; 0 where it is not known
+	Available int64    `json:"machine_available"` // now
+	Devices   []Device `json:"devices,omitempty"` // GPUs; filled in by who knows them
 
 	// Fits says how many tokens of how many conversations fit beside the weights at this moment.
 	Fits []Fit `json:"fits"`
+}
+
+// Device is a GPU and its memory in bytes.
+type Device struct {
+	Name  string `json:"name"`
+	Total int64  `json:"total"`
+	Free  int64  `json:"free"`
 }
 
 // Fit is one way of using the memory that is left.

@@ -133,16 +133,26 @@ func (s *Subject) openCheckpoint() error {
 	s.closers = append(s.closers, files)
 	s.Parts, s.Tensors = len(files.Files), files.Tensors
 	m, err := convert.Open(s.Path, false)
+	if err == nil {
+		s.closers = append(s.closers, m)
+		s.hf, s.model = m.Checkpoint, m.Model
+		s.Meta, err = m.Metadata()
+	}
 	if err != nil {
 		s.problem(err)
-		return nil
-	}
-	s.closers = append(s.closers, m)
-	s.hf, s.model = m.Checkpoint, m.Model
-	if s.Meta, err = m.Metadata(); err != nil {
-		s.problem(err)
+		return s.readLineage()
 	}
 	return nil
+}
+
+// readLineage takes the record of merges from a folder that could not be read otherwise.
+func (s *Subject) readLineage() error {
+	record, err := os.ReadFile(filepath.Join(s.Path, lora.LineageFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	s.Meta.Set(lora.LineageKey, string(record))
+	return err
 }
 
 func (s *Subject) openAdapter() error {
