@@ -1,8 +1,8 @@
 package spider
 
-// Equality of parsed queries, part by part, as Python compares the scripts' nested tuples and dictionaries.
+import "slices"
 
-func (a ColUnit) equal(b ColUnit) bool { return a == b }
+// Equality of parsed queries, part by part, as Python compares the scripts' nested tuples and dictionaries.
 
 func equalColUnits(a, b *ColUnit) bool {
 	if a == nil || b == nil {
@@ -40,24 +40,12 @@ func (a CondPart) equal(b CondPart) bool {
 
 func (a TableUnit) equal(b TableUnit) bool { return a.Table == b.Table && equalSQL(a.SQL, b.SQL) }
 
-func equalLists[T interface{ equal(T) bool }](a, b []T) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !a[i].equal(b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
 // equalOrderBy compares ORDER BY clauses. In a parse "no clause" and "an empty clause" differ.
 func equalOrderBy(a, b *OrderBy) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Direction == b.Direction && equalLists(a.Units, b.Units)
+	return a.Direction == b.Direction && slices.EqualFunc(a.Units, b.Units, ValUnit.equal)
 }
 
 func equalLimit(a, b *int64) bool {
@@ -71,20 +59,19 @@ func equalSQL(a, b *SQL) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Select.Distinct == b.Select.Distinct && equalLists(a.Select.Items, b.Select.Items) &&
-		equalLists(a.From.Tables, b.From.Tables) && equalLists(a.From.Conds, b.From.Conds) &&
-		equalLists(a.Where, b.Where) && equalLists(a.GroupBy, b.GroupBy) && equalLists(a.Having, b.Having) &&
+	return a.Select.Distinct == b.Select.Distinct && slices.EqualFunc(a.Select.Items, b.Select.Items, SelectItem.equal) &&
+		slices.EqualFunc(a.From.Tables, b.From.Tables, TableUnit.equal) && slices.EqualFunc(a.From.Conds, b.From.Conds, CondPart.equal) &&
+		slices.EqualFunc(a.Where, b.Where, CondPart.equal) && slices.Equal(a.GroupBy, b.GroupBy) && slices.EqualFunc(a.Having, b.Having, CondPart.equal) &&
 		equalOrderBy(a.OrderBy, b.OrderBy) && equalLimit(a.Limit, b.Limit) &&
 		equalSQL(a.Intersect, b.Intersect) && equalSQL(a.Union, b.Union) && equalSQL(a.Except, b.Except)
 }
 
 // take removes the first element of list that equals x and reports whether there was one. The list is changed in place.
-func take[T interface{ equal(T) bool }](list *[]T, x T) bool {
-	for i, y := range *list {
-		if y.equal(x) {
-			*list = append((*list)[:i], (*list)[i+1:]...)
-			return true
-		}
+func take[T any](list *[]T, x T, equal func(T, T) bool) bool {
+	at := slices.IndexFunc(*list, func(y T) bool { return equal(y, x) })
+	if at < 0 {
+		return false
 	}
-	return false
+	*list = slices.Delete(*list, at, at+1)
+	return true
 }

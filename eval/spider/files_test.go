@@ -200,6 +200,27 @@ func TestOfficialNotes(t *testing.T) {
 	}
 }
 
+// What fails on our side is no verdict: the score says so, and the totals leave the question out.
+func TestHarnessFailure(t *testing.T) {
+	dir := shop(t)
+	exec := newExecutor(t, eval.Deadlines{})
+	s := newScorer(t, exec, filepath.Join(dir, "tables.json"), Options{})
+	ex := eval.Example{ID: "0", DB: "shop", Gold: "SELECT name FROM item", Database: filepath.Join(dir, "database", "shop", "shop.sqlite")}
+	right, err := s.Score(context.Background(), ex, ex.Gold)
+	if err != nil || !right.Right() {
+		t.Fatalf("%+v %v", right, err)
+	}
+	exec.Close()
+	broken, err := s.Score(context.Background(), ex, "SELECT price FROM item")
+	if err != nil || broken.Official != eval.HarnessError || broken.Message == "" {
+		t.Errorf("%+v %v, want a harness error", broken, err)
+	}
+	totals := s.Totals([]eval.Result{{Example: ex, Score: right}, {Example: ex, Score: broken}})
+	if count := strings.Fields(strings.Split(totals[0].Text, "\n")[1])[5]; count != "1" {
+		t.Errorf("the totals count %s questions, want 1\n%s", count, totals[0].Text)
+	}
+}
+
 // A prediction has to be right on every file of a test suite, whatever follows ".sqlite" in its name.
 func TestSuiteFiles(t *testing.T) {
 	dir := shop(t)

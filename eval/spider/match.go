@@ -2,6 +2,7 @@ package spider
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -122,10 +123,10 @@ func matchSelect(pred, gold *SQL) (whole, noAgg Partial) {
 	labelTotal, predTotal := len(units), len(pred.Select.Items)
 	count, countNoAgg := 0, 0
 	for _, item := range pred.Select.Items {
-		if take(labels, item) {
+		if take(labels, item, SelectItem.equal) {
 			count++
 		}
-		if take(&units, item.Unit) {
+		if take(&units, item.Unit, ValUnit.equal) {
 			countNoAgg++
 		}
 	}
@@ -148,10 +149,10 @@ func matchWhere(pred, gold *SQL) (whole, noOp Partial, failure *Crash) {
 	labelTotal, predTotal := len(goldUnits), len(predUnits)
 	count, countNoOp := 0, 0
 	for _, unit := range predUnits {
-		if take(&goldUnits, unit) {
+		if take(&goldUnits, unit, CondUnit.equal) {
 			count++
 		}
-		if take(&values, unit.Val) {
+		if take(&values, unit.Val, ValUnit.equal) {
 			countNoOp++
 		}
 	}
@@ -207,7 +208,7 @@ func matchGroup(pred, gold *SQL) Partial {
 func matchHaving(pred, gold *SQL) Partial {
 	predTotal, labelTotal := min(len(pred.GroupBy), 1), min(len(gold.GroupBy), 1)
 	count := 0
-	if predTotal == 1 && labelTotal == 1 && sameColumns(pred.GroupBy, gold.GroupBy) && equalLists(pred.Having, gold.Having) {
+	if predTotal == 1 && labelTotal == 1 && sameColumns(pred.GroupBy, gold.GroupBy) && slices.EqualFunc(pred.Having, gold.Having, CondPart.equal) {
 		count = 1
 	}
 	return partial(labelTotal, predTotal, count)

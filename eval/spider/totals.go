@@ -21,6 +21,7 @@ type tally struct {
 	opts  Options
 	cells map[string]*sums // by level or turn
 	multi bool             // several interactions: with jointAll and turns
+	left  int              // pairs that are not counted
 }
 
 // sums is one column of the tables.
@@ -203,6 +204,9 @@ func (t *tally) text() string {
 // totals are the same figures for a report.
 func (t *tally) totals(script string) eval.Totals {
 	out := eval.Totals{Title: script, Text: t.text()}
+	if t.left > 0 {
+		out.Title += fmt.Sprintf(", without %d questions on which it ends with an exception or which it does not count", t.left)
+	}
 	for _, table := range t.tables() {
 		if table.head != nil && out.Columns == nil {
 			out.Columns = append([]string{""}, table.head...)
@@ -244,10 +248,13 @@ func (s *Scorer) tally(results []eval.Result, pick func(*Detail) *Outcome) *tall
 		for d.Interaction >= len(interactions) {
 			interactions = append(interactions, nil)
 		}
-		if o := pick(d); o.counted() {
-			t.add(o, d.Turn)
-			interactions[d.Interaction] = append(interactions[d.Interaction], o)
+		o := pick(d)
+		if !o.counted() {
+			t.left++
+			continue
 		}
+		t.add(o, d.Turn)
+		interactions[d.Interaction] = append(interactions[d.Interaction], o)
 	}
 	for _, turns := range interactions {
 		t.addInteraction(turns) // one without a turn counts as right, as in the script
