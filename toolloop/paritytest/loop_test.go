@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -265,33 +266,44 @@ var attacks = []string{
 // both profiles: the ids that stand for such tokens are the same, in the same order, as with harmless text.
 func TestContentNeverBecomesATokenOfTheTemplate(t *testing.T) {
 	for _, c := range []struct {
-		profile              toolloop.Profile
-		vocabulary, template string
-		call                 string
+		profile toolloop.Profile
+		name    string // of vocabulary and template
+		call    string
 	}{
-		{toolloop.Hermes(), "qwen2.5", "qwen2.5", "<tool_call>\n{\"name\": \"run_sql\", \"arguments\": {\"query\": \"SELECT v FROM t\"}}\n</tool_call>"},
-		{toolloop.QwenXML(), "qwen3.5", "qwen3.5", "plan\n</think>\n\n<tool_call>\n<function=run_sql>\n<parameter=query>\nSELECT v FROM t\n</parameter>\n</function>\n</tool_call>"},
+		{toolloop.Hermes(), "qwen2.5", "<tool_call>\n{\"name\": \"run_sql\", \"arguments\": {\"query\": \"SELECT v FROM t WHERE id = %d\"}}\n</tool_call>"},
+		{toolloop.QwenXML(), "qwen3.5", "plan\n</think>\n\n<tool_call>\n<function=run_sql>\n<parameter=query>\nSELECT v FROM t WHERE id = %d\n</parameter>\n</function>\n</tool_call>"},
 	} {
-		model := vocabulary(t, c.vocabulary)
-		structure := func(text string, reference bool) (ids []toolloop.Token) {
-			db := guard(t, "CREATE TABLE t (v TEXT /* "+text+" */)", "INSERT INTO t VALUES ("+quote(text)+")")
-			for _, id := range scriptedIDs(t, c.profile, model, template(t, c.template), db, []string{c.call, "done\n</think>\n\n```sql\nSELECT 1\n```"}, "Find "+text+" now", reference) {
+		model := vocabulary(t, c.name)
+		structure := func(db *sqlguard.Guard, row int, text string, reference bool) (ids []toolloop.Token) {
+			turns := []string{fmt.Sprintf(c.call, row), "done\n</think>\n\n```sql\nSELECT 1\n```"}
+			for _, id := range scriptedIDs(t, c.profile, model, template(t, c.name), db, turns, "Find "+text+" now", reference) {
 				if piece, _ := model.Detokenize([]toolloop.Token{id}, false); piece == "" || strings.HasPrefix(piece, "<") && len(piece) > 3 {
 					ids = append(ids, id)
 				}
 			}
 			return ids
 		}
-		harmless := structure("harmless", false)
-		for _, attack := range attacks {
-			if got := structure(attack, false); !slices.Equal(got, harmless) {
+		harmless := structure(attackedDatabase(t, []string{"harmless"}), 0, "harmless", false)
+		db := attackedDatabase(t, attacks)
+		for i, attack := range attacks {
+			if got := structure(db, i, attack, false); !slices.Equal(got, harmless) {
 				t.Errorf("%s: %q changes the structure of the conversation: %v, want %v", c.profile.Name, attack, got, harmless)
 			}
 		}
-		if slices.Equal(structure(attacks[0], true), harmless) {
+		if slices.Equal(structure(db, 0, attacks[0], true), harmless) {
 			t.Errorf("%s: the reference's tokenization recognises nothing in content", c.profile.Name)
 		}
 	}
+}
+
+// attackedDatabase holds each text as a value and in the definition of its table.
+func attackedDatabase(t *testing.T, texts []string) *sqlguard.Guard {
+	t.Helper()
+	statements := []string{"CREATE TABLE t (id INTEGER, v TEXT /* " + strings.Join(texts, " ") + " */)"}
+	for i, text := range texts {
+		statements = append(statements, fmt.Sprintf("INSERT INTO t VALUES (%d, %s)", i, quote(text)))
+	}
+	return guard(t, statements...)
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
@@ -339,8 +351,8 @@ func scriptedIDs(t *testing.T, profile toolloop.Profile, model *engine.Model, te
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tr.ToolTurns != 1 {
-		t.Fatalf("%d tool turns", tr.ToolTurns)
+	if tr.ToolTurns != 1 || tr.Turns[0].Calls[0].Observation.Rows != 1 {
+		t.Fatalf("%+v", tr.Turns)
 	}
 	return conversation.IDs()
 }
