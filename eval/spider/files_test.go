@@ -221,6 +221,36 @@ func TestHarnessFailure(t *testing.T) {
 	}
 }
 
+// Totals made of a results file that was read back are those that were printed.
+func TestTotalsFromResults(t *testing.T) {
+	for _, opts := range []Options{{Type: All, Legacy: true}, {Type: Exec}, {Type: Match}} {
+		report, err := scoreTexts(t, shop(t), twoGolds+"\n"+twoGolds, "SELECT count(*) FROM item\nSELECT name FROM item\n\nSELECT 1\nSELECT name FROM item\n", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines [][]byte
+		for _, r := range report.Results {
+			line, err := eval.EncodeResult(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines = append(lines, line)
+		}
+		path := filepath.Join(t.TempDir(), "results.jsonl")
+		if err := eval.WriteResults(path, eval.Manifest{Format: eval.FormatVersion}, lines); err != nil {
+			t.Fatal(err)
+		}
+		back, err := eval.ReadResults(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		totals := new(Scorer).Totals(back.Results)
+		if totals[0].Text != report.Text || opts.Legacy && totals[1].Text != report.Legacy {
+			t.Errorf("%+v\n got:\n%s\nwant:\n%s", opts, totals[0].Text, report.Text)
+		}
+	}
+}
+
 // A prediction has to be right on every file of a test suite, whatever follows ".sqlite" in its name.
 func TestSuiteFiles(t *testing.T) {
 	dir := shop(t)

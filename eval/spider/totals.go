@@ -225,20 +225,41 @@ func (t *tally) totals(script string) eval.Totals {
 }
 
 // Totals are the tables of the test-suite script and, where the scores hold its outcomes, of the older one. Pairs on which
-// a script ends with an exception are left out.
+// a script ends with an exception are left out. A zero Scorer shows what the scores hold.
 func (s *Scorer) Totals(results []eval.Result) []eval.Totals {
-	suite := s.tally(results, func(d *Detail) *Outcome { return &d.TestSuite })
+	opts := s.opts
+	if opts.Type == "" {
+		opts = optionsFrom(results)
+	}
+	suite := tallyOf(opts, results, func(d *Detail) *Outcome { return &d.TestSuite })
 	out := []eval.Totals{suite.totals("Spider, test-suite-sql-eval")}
-	if s.opts.Legacy {
-		legacy := s.tally(results, func(d *Detail) *Outcome { return d.Legacy })
+	if opts.Legacy {
+		legacy := tallyOf(opts, results, func(d *Detail) *Outcome { return d.Legacy })
 		legacy.multi = false // the older script knows no interactions
 		out = append(out, legacy.totals("Spider, legacy evaluation.py"))
 	}
 	return out
 }
 
-func (s *Scorer) tally(results []eval.Result, pick func(*Detail) *Outcome) *tally {
-	t := newTally(s.opts, false)
+// optionsFrom tells from scores what was asked for.
+func optionsFrom(results []eval.Result) Options {
+	exec, exact, legacy := false, false, false
+	for _, r := range results {
+		if d := detailOf(r.Score); d != nil {
+			exec, exact, legacy = exec || d.TestSuite.Exec != nil, exact || d.TestSuite.Exact != nil, legacy || d.Legacy != nil
+		}
+	}
+	switch {
+	case exec && !exact:
+		return Options{Type: Exec, Legacy: legacy}
+	case exact && !exec:
+		return Options{Type: Match, Legacy: legacy}
+	}
+	return Options{Type: All, Legacy: legacy}
+}
+
+func tallyOf(opts Options, results []eval.Result, pick func(*Detail) *Outcome) *tally {
+	t := newTally(opts, false)
 	var interactions [][]*Outcome
 	for _, r := range results {
 		d := detailOf(r.Score)
