@@ -7,7 +7,7 @@ package llama
 // is not in a standard place.
 
 // #cgo LDFLAGS: -lquern-jinja -lllama -lggml -lggml-cuda -lggml-cpu -lggml-base
-// #cgo LDFLAGS: -lcudart_static -lcublas -lcublasLt -ldl -lrt
+// #cgo LDFLAGS: -lcudart_static -lcublas -lcublasLt -lstdc++ -lm -lpthread -ldl -lrt
 import "C"
 
 func init() { compiledBackends = append(compiledBackends, "CUDA") }
