@@ -224,8 +224,8 @@ func (h *header) vetRope() error {
 		}
 		sum += n
 	}
-	if !ok || sum == 0 || len(sections) != 4 {
-		return fmt.Errorf("%s: want four numbers with a sum above 0", key)
+	if !ok || sum == 0 || len(sections) != 4 || int64(sum) > head {
+		return fmt.Errorf("%s: want four numbers with a sum above 0 and within the %d dimensions of a head", key, head)
 	}
 	return nil
 }
