@@ -13,7 +13,7 @@ var (
 	sqlFence       = regexp.MustCompile("(?is)```sql(.*?)```")
 	statementStart = regexp.MustCompile(`(?im)^[ \t]*(?:SELECT|WITH)\b`)
 	blankLine      = regexp.MustCompile(`\n[ \t\r\f\v]*\n`)
-	markup         = regexp.MustCompile(`<[/|\pL]`)
+	markup         = regexp.MustCompile(`<[/|A-Za-z]`)
 )
 
 // OumiFinalSQL takes the answer out of a whole rollout as the reward of the published hermes model does (Oumi,

@@ -195,6 +195,24 @@ func TestParseXMLKeepsTagsInSQL(t *testing.T) {
 	}
 }
 
+// Where closing tags are missing or text strays between them, the value is what stands before the first sign of its end.
+func TestParseXMLMissingTags(t *testing.T) {
+	for text, want := range map[string]string{
+		"<tool_call><function=f><parameter=q>\nSELECT 1\n</parameter> stray\n</function></tool_call>":                          `{"q": "SELECT 1"}`,
+		"<tool_call><function=f><parameter=q>SELECT 1</parameter> stray </function></tool_call>":                               `{"q": "SELECT 1"}`,
+		"<tool_call>\n<function=f>\n<parameter=q>\nSELECT 1\n<parameter=r>\n2\n</parameter>\n</function>\n</tool_call>":        `{"q": "SELECT 1", "r": "2"}`,
+		"<tool_call>\n<function=f>\n<parameter=q>\nSELECT 1\n</function>\nThen text":                                           `{"q": "SELECT 1"}`,
+		"<tool_call>\n<function=f>\n<parameter=q>\nSELECT 1\n</tool_call>\nThen text":                                          `{"q": "SELECT 1"}`,
+		"<tool_call>\n<function=f>\n<parameter=q>\nSELECT 1\n</parameter>\n<parameter=q>\nSELECT 2\n</parameter>\n</function>": `{"q": "SELECT 2"}`,
+		"<tool_call>\n<function=f>\n<parameter=q":                                                                              `{}`,
+	} {
+		_, calls := ParseXML(text, nil)
+		if len(calls) != 1 || pytext.JSON(calls[0].Arguments) != want {
+			t.Errorf("%q: %s, want %s", text, callsJSON(calls), want)
+		}
+	}
+}
+
 func TestSplitThinking(t *testing.T) {
 	for _, c := range []struct {
 		text           string

@@ -1,6 +1,7 @@
 package toolloop
 
 import (
+	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -108,36 +109,44 @@ func (p *xmlParser) value() string {
 
 // valueEnd finds where the value at the start of text ends and where reading goes on: behind its </parameter>, or at
 // the tag that can only come after it. A tag inside an SQL literal is followed by the rest of the literal, so what
-// follows a tag tells whether it is meant.
+// follows a tag tells whether it is meant; and so does a line of its own.
 func valueEnd(text string) (end, next int) {
 	for at := 0; ; at++ {
 		i := strings.IndexByte(text[at:], '<')
 		if i < 0 {
-			return len(text), len(text)
+			return closeOpen(text, len(text))
 		}
 		at += i
 		tail := text[at:]
-		ownLine := strings.TrimRight(text[:at], " \t") == "" || strings.HasSuffix(strings.TrimRight(text[:at], " \t"), "\n")
+		before := strings.TrimRight(text[:at], " \t")
+		beginsLine := before == "" || strings.HasSuffix(before, "\n")
 		switch {
 		case strings.HasPrefix(tail, parameterClose):
-			after := tail[len(parameterClose):]
-			if continues(after, parameterOpen, functionClose, toolCallClose) || ownLine && endsLine(after) {
+			if beginsLine || continues(tail[len(parameterClose):], parameterOpen, functionClose, toolCallClose) {
 				return at, at + len(parameterClose)
 			}
 		case strings.HasPrefix(tail, functionClose):
-			if continues(tail[len(functionClose):], toolCallClose, functionOpen) {
-				return at, at
+			if beginsLine || continues(tail[len(functionClose):], toolCallClose, functionOpen) {
+				return closeOpen(text, at)
 			}
 		case strings.HasPrefix(tail, toolCallClose):
-			if ownLine || continues(tail[len(toolCallClose):], toolCallOpen) {
-				return at, at
+			if beginsLine || continues(tail[len(toolCallClose):], toolCallOpen) {
+				return closeOpen(text, at)
 			}
 		case strings.HasPrefix(tail, parameterOpen):
-			if ownLine {
-				return at, at
+			if beginsLine {
+				return closeOpen(text, at)
 			}
 		}
 	}
+}
+
+// closeOpen ends a value whose </parameter> was not recognised: at the last one there is, else at the tag that follows.
+func closeOpen(text string, at int) (end, next int) {
+	if i := strings.LastIndex(text[:at], parameterClose); i >= 0 {
+		return i, i + len(parameterClose)
+	}
+	return at, at
 }
 
 // continues says whether text, after white space, is at its end or goes on with one of the tags or the start of one.
@@ -149,11 +158,6 @@ func continues(text string, tags ...string) bool {
 		}
 	}
 	return false
-}
-
-func endsLine(text string) bool {
-	line, _, _ := strings.Cut(text, "\n")
-	return strings.TrimSpace(line) == ""
 }
 
 // firstTag returns the tag that comes first in text, and where.
@@ -192,13 +196,16 @@ func convertParameter(text, declared string) any {
 		if n, ok := new(big.Int).SetString(trimmed, 10); ok {
 			return n
 		}
-		if f, err := strconv.ParseFloat(trimmed, 64); err == nil {
+		if f, err := strconv.ParseFloat(trimmed, 64); err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
 			return f
 		}
 	case "boolean":
 		return strings.EqualFold(trimmed, "true")
 	case "array", "object":
 		if v, err := pytext.DecodeJSON(trimmed); err == nil {
+			return v
+		}
+		if v, err := pytext.DecodeLiteral(trimmed); err == nil {
 			return v
 		}
 	}

@@ -21,22 +21,32 @@ const (
 // two equal keys wins, raw control characters in strings are errors, and so is anything after the value.
 // Lone surrogate escapes, which Go's strings cannot hold, become U+FFFD.
 func DecodeJSON(text string) (any, error) {
-	d := decoder{text: text}
+	return decode(&decoder{text: text})
+}
+
+// DecodeLiteral reads a value as ast.literal_eval does, as far as it is one that JSON has: models write Python's lists
+// and dicts too. Strings stand in either quotes, True, False and None are names, a tuple is a list.
+func DecodeLiteral(text string) (any, error) {
+	return decode(&decoder{text: text, literal: true})
+}
+
+func decode(d *decoder) (any, error) {
 	d.skipSpace()
 	v, err := d.value(0)
 	if err != nil {
 		return nil, fmt.Errorf("json: %w at byte %d", err, d.pos)
 	}
 	d.skipSpace()
-	if d.pos != len(text) {
+	if d.pos != len(d.text) {
 		return nil, fmt.Errorf("json: more text after the value at byte %d", d.pos)
 	}
 	return v, nil
 }
 
 type decoder struct {
-	text string
-	pos  int
+	text    string
+	pos     int
+	literal bool // Python's form, not JSON's
 }
 
 var errValue = errors.New("no value")
@@ -48,15 +58,21 @@ func (d *decoder) value(depth int) (any, error) {
 	if d.pos >= len(d.text) {
 		return nil, errValue
 	}
-	switch d.text[d.pos] {
-	case '"':
+	switch c := d.text[d.pos]; {
+	case d.quoted():
 		return d.str()
-	case '{':
+	case c == '{':
 		return d.object(depth)
-	case '[':
-		return d.array(depth)
+	case c == '[':
+		return d.array(depth, "]")
+	case c == '(' && d.literal:
+		return d.array(depth, ")")
 	}
-	for _, c := range constants {
+	names := constants
+	if d.literal {
+		names = literalConstants
+	}
+	for _, c := range names {
 		if d.take(c.text) {
 			return c.value, nil
 		}
@@ -64,12 +80,22 @@ func (d *decoder) value(depth int) (any, error) {
 	return d.number()
 }
 
-var constants = []struct {
+type constant struct {
 	text  string
 	value any
-}{
-	{"null", nil}, {"true", true}, {"false", false},
-	{"NaN", math.NaN()}, {"Infinity", math.Inf(1)}, {"-Infinity", math.Inf(-1)},
+}
+
+var (
+	constants = []constant{
+		{"null", nil}, {"true", true}, {"false", false},
+		{"NaN", math.NaN()}, {"Infinity", math.Inf(1)}, {"-Infinity", math.Inf(-1)},
+	}
+	literalConstants = []constant{{"None", nil}, {"True", true}, {"False", false}}
+)
+
+// quoted says whether a string begins here.
+func (d *decoder) quoted() bool {
+	return d.pos < len(d.text) && (d.text[d.pos] == '"' || d.literal && d.text[d.pos] == '\'')
 }
 
 func (d *decoder) object(depth int) (any, error) {
@@ -81,7 +107,7 @@ func (d *decoder) object(depth int) (any, error) {
 		return o, nil
 	}
 	for {
-		if d.pos >= len(d.text) || d.text[d.pos] != '"' {
+		if !d.quoted() {
 			return nil, errors.New("no property name")
 		}
 		key, err := d.str()
@@ -111,14 +137,17 @@ func (d *decoder) object(depth int) (any, error) {
 			return nil, errors.New("no ',' or '}'")
 		}
 		d.skipSpace()
+		if d.literal && d.take("}") {
+			return o, nil
+		}
 	}
 }
 
-func (d *decoder) array(depth int) (any, error) {
-	d.pos++ // [
+func (d *decoder) array(depth int, close string) (any, error) {
+	d.pos++ // [ or (
 	list := []any{}
 	d.skipSpace()
-	if d.take("]") {
+	if d.take(close) {
 		return list, nil
 	}
 	for {
@@ -128,13 +157,16 @@ func (d *decoder) array(depth int) (any, error) {
 		}
 		list = append(list, v)
 		d.skipSpace()
-		if d.take("]") {
+		if d.take(close) {
 			return list, nil
 		}
 		if !d.take(",") {
-			return nil, errors.New("no ',' or ']'")
+			return nil, errors.New("no ',' or '" + close + "'")
 		}
 		d.skipSpace()
+		if d.literal && d.take(close) {
+			return list, nil
+		}
 	}
 }
 
@@ -183,12 +215,13 @@ func (d *decoder) digits() (n int) {
 }
 
 func (d *decoder) str() (string, error) {
-	d.pos++ // "
+	quote := d.text[d.pos]
+	d.pos++
 	var b strings.Builder
 	for d.pos < len(d.text) {
 		c := d.text[d.pos]
 		switch {
-		case c == '"':
+		case c == quote:
 			d.pos++
 			return b.String(), nil
 		case c < 0x20:
@@ -214,6 +247,11 @@ func (d *decoder) escape(b *strings.Builder) error {
 		return errors.New("unterminated string")
 	}
 	c := d.text[d.pos+1]
+	if d.literal && c == '\'' {
+		b.WriteByte(c)
+		d.pos += 2
+		return nil
+	}
 	if plain, ok := simpleEscapes[c]; ok {
 		b.WriteByte(plain)
 		d.pos += 2

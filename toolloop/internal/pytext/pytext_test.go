@@ -14,7 +14,7 @@ import (
 
 func TestValues(t *testing.T) {
 	for _, row := range readRows[struct{ JSON, Repr, Pprint string }](t, "values.jsonl") {
-		v := decode(t, row.JSON)
+		v := mustDecode(t, row.JSON)
 		if got := JSON(v); got != row.JSON {
 			t.Errorf("JSON\n got %s\nwant %s", got, row.JSON)
 		}
@@ -49,9 +49,30 @@ func sameRepr(got, python string) bool {
 
 func TestSchemaError(t *testing.T) {
 	for _, row := range readRows[struct{ Schema, Args, Error string }](t, "schema.jsonl") {
-		got := SchemaError(decode(t, row.Schema).(*Object), decode(t, row.Args).(*Object))
+		got := SchemaError(mustDecode(t, row.Schema).(*Object), mustDecode(t, row.Args).(*Object))
 		if got != row.Error {
 			t.Errorf("%s\n got %s\nwant %s", row.Args, got, row.Error)
+		}
+	}
+}
+
+func TestDecodeLiteral(t *testing.T) {
+	for text, want := range map[string]string{
+		`['a', "b's", 'it\'s', None, True, 1.5]`: `["a", "b's", "it's", null, true, 1.5]`,
+		`{'k': (1, 2,), 'l': [],}`:               `{"k": [1, 2], "l": []}`,
+		`'x'`:                                    `"x"`,
+		`[1, 2`:                                  "",
+		`['a]`:                                   "",
+		`open('x')`:                              "",
+		`null`:                                   "",
+	} {
+		v, err := DecodeLiteral(text)
+		if got := ""; err == nil {
+			if got = JSON(v); got != want {
+				t.Errorf("%s: %s, want %s", text, got, want)
+			}
+		} else if want != "" {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
@@ -89,7 +110,7 @@ func TestFloatRepr(t *testing.T) {
 	}
 }
 
-func decode(t *testing.T, text string) any {
+func mustDecode(t *testing.T, text string) any {
 	t.Helper()
 	v, err := DecodeJSON(text)
 	if err != nil {
