@@ -355,11 +355,17 @@ func (r *run) judge(ctx context.Context, q *question, result *Result) (err error
 	return err
 }
 
-// ScorePrediction scores a prediction and names the failure of one that used up its turns.
+// ScorePrediction scores a prediction. One that gives no rows because the trajectory ended without an answer is classed by
+// how it ended: some profiles take the last line for SQL then.
 func ScorePrediction(ctx context.Context, scorer Scorer, ex Example, p Prediction) (*Score, error) {
 	score, err := scorer.Score(ctx, ex, p.SQL)
-	if err == nil && score.Failure == NoSQL && p.Stop == "max_turns" {
-		score.Failure = MaxTurns
+	if err == nil && (score.Failure == NoSQL || score.Failure == SQLError) {
+		switch p.Stop {
+		case "max_turns":
+			score.Failure = MaxTurns
+		case "no_sql":
+			score.Failure = NoSQL
+		}
 	}
 	return score, err
 }
