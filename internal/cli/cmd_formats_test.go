@@ -86,6 +86,25 @@ func TestFormatCommandsRefuse(t *testing.T) {
 	}
 }
 
+// TestQuantizeIsConvert: llama.cpp's quantiser and the conversion must give the same Q8_0.
+func TestQuantizeIsConvert(t *testing.T) {
+	dir := t.TempDir()
+	f32, one, two := filepath.Join(dir, "m-f32.gguf"), filepath.Join(dir, "m-Q8_0.gguf"), filepath.Join(dir, "two.gguf")
+	checkpoint := testenv.OracleInputs(t, "models", "checkpoints", "qwen2-tiny")
+	for _, args := range [][]string{
+		{"convert", checkpoint, "-o", f32, "--type", "f32"},
+		{"convert", checkpoint, "-o", two, "--type", "q8_0"},
+		{"quantize", f32, "--type", "Q8_0"},
+	} {
+		if _, stderr, code := run(t, args...); code != exitOK {
+			t.Fatalf("%v: code %d, %s", args, code, stderr)
+		}
+	}
+	if stdout, stderr, code := run(t, "inspect", one, "--diff", two); code != exitOK {
+		t.Errorf("they differ: %s%s", stdout, stderr)
+	}
+}
+
 func TestQuantizedName(t *testing.T) {
 	for input, want := range map[string]string{
 		"/a/model-BF16.gguf": "/a/model-Q4_K_M.gguf",

@@ -184,17 +184,12 @@ func inBrackets(s string) string {
 	return " (" + s + ")"
 }
 
-func adapterLines(line func(label, format string, args ...any), a *inspect.Adapter) {
-	kind := "LoRA"
-	if a.RSLoRA {
-		kind = "rsLoRA"
-	}
-	if a.DoRA {
-		kind += " with DoRA"
-	}
-	line("kind", "%s, rank %d, alpha %v, %d modules", kind, a.Rank, a.Alpha, a.Modules)
-	line("trained on", "%s", a.Base)
+func adapterLines(line func(label, format string, args ...any), a *lora.Inspection) {
+	line("kind", "%s, r %d, alpha %g, %d modules", a.Kind, a.Rank, a.Alpha, len(a.Modules))
+	line("parameters", "%s, stored as %s", countText(a.Values), strings.Join(a.Types, ", "))
+	line("trained on", "%s", a.TrainedOn)
 	line("sha256", "%s", a.SHA256.Weights)
+	line("", "quern lora inspect says more")
 }
 
 func memoryLines(line func(label, format string, args ...any), m *inspect.Memory) {

@@ -67,6 +67,9 @@ func runQuantize(ctx context.Context, env Env, o quantizeOptions) error {
 	if err != nil {
 		return err
 	}
+	if info, err := os.Stat(input); err == nil && info.IsDir() {
+		return fmt.Errorf("quantize: %s is a folder; make a GGUF of the checkpoint first: quern convert %s", input, input)
+	}
 	if o.out == "" {
 		o.out = quantizedName(input, o.engine.Type)
 	}

@@ -30,12 +30,12 @@ type Report struct {
 	Bytes      int64     `json:"bytes"` // of all tensors
 	Types      []TypeSum `json:"types"`
 
-	Tokenizer    *Tokenizer      `json:"tokenizer,omitempty"`
-	ChatTemplate *ChatTemplate   `json:"chat_template,omitempty"`
-	Lineage      json.RawMessage `json:"lineage,omitempty"` // as `lora merge` recorded it
-	Adapter      *Adapter        `json:"adapter,omitempty"`
-	Memory       *Memory         `json:"memory,omitempty"`
-	Fingerprint  string          `json:"fingerprint,omitempty"`
+	Tokenizer    *Tokenizer       `json:"tokenizer,omitempty"`
+	ChatTemplate *ChatTemplate    `json:"chat_template,omitempty"`
+	Lineage      json.RawMessage  `json:"lineage,omitempty"` // as `lora merge` recorded it
+	Adapter      *lora.Inspection `json:"adapter,omitempty"`
+	Memory       *Memory          `json:"memory,omitempty"`
+	Fingerprint  string           `json:"fingerprint,omitempty"`
 
 	Metadata   []Entry  `json:"metadata,omitempty"`
 	TensorList []Tensor `json:"tensor_list,omitempty"`
@@ -65,17 +65,6 @@ type ChatTemplate struct {
 	SHA256  string `json:"sha256"`
 
 	Text string `json:"-"`
-}
-
-// Adapter is a PEFT adapter in brief; `quern lora inspect` says more.
-type Adapter struct {
-	Base    string           `json:"base"` // that its configuration names
-	Rank    int              `json:"rank"`
-	Alpha   float64          `json:"alpha"`
-	RSLoRA  bool             `json:"rslora"`
-	DoRA    bool             `json:"dora"`
-	Modules int              `json:"modules"`
-	SHA256  lora.AdapterHash `json:"sha256"`
 }
 
 // Entry is one metadata entry. Long arrays are cut to their first elements; Len is the length.
@@ -111,8 +100,11 @@ func (s *Subject) Report(ctx context.Context, o Options) (*Report, error) {
 	s.addTensors(r, o.Tensors)
 	s.addMetadata(r)
 	if s.Adapter != nil {
-		c := s.Adapter.Config
-		r.Adapter = &Adapter{Base: c.BaseModel, Rank: c.Rank, Alpha: c.Alpha, RSLoRA: c.RSLoRA, DoRA: c.DoRA, Modules: len(s.Adapter.Modules), SHA256: s.Adapter.SHA256}
+		var err error
+		if r.Adapter, err = s.Adapter.Inspect(); err != nil {
+			return nil, err
+		}
+		r.Parameters = r.Adapter.Values
 	}
 	if s.model != nil {
 		r.Memory = s.memory()
