@@ -54,9 +54,6 @@ func (ck *Checkpoint) Stored(t *Tensor) []*tensor.Stored {
 	return sources
 }
 
-// ByName returns a stored tensor by its canonical name, nil if there is none.
-func (ck *Checkpoint) ByName(canonical string) *tensor.Stored { return ck.stored[canonical] }
-
 func (ck *Checkpoint) complete(names []string) error {
 	var unknown, missing []string
 	for _, name := range names {

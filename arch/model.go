@@ -35,16 +35,6 @@ type Tensor struct {
 	MTP      bool // belongs to multi-token prediction
 }
 
-// Module returns the name of the PyTorch module whose weight this is, "" for a tensor that is not a matrix that LoRA
-// can target: biases, norms, convolutions, stacked experts.
-func (t *Tensor) Module() string {
-	name, isWeight := strings.CutSuffix(t.Sources[0], ".weight")
-	if !isWeight || len(t.Sources) > 1 || len(t.SourceShape) != 2 {
-		return ""
-	}
-	return name
-}
-
 // RowLen returns the number of values that lie together in both layouts: a row of a matrix, one value of a vector.
 func (t *Tensor) RowLen() int64 {
 	if len(t.Shape) < 2 {

@@ -181,6 +181,16 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestVersion2 reads a file of version 2, whose layout is that of version 3.
+func TestVersion2(t *testing.T) {
+	file := example(t)
+	file[4] = 2
+	f, err := read(file)
+	if err != nil || f.Version != 2 || len(f.Tensors) != 4 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
 func TestWriterRefuses(t *testing.T) {
 	ok := tensor.Spec{Name: "a", DType: tensor.F32, Shape: tensor.Shape{2}}
 	for name, c := range map[string]struct {

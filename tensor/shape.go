@@ -33,15 +33,6 @@ func (s Shape) RowLen() int64 {
 	return s[len(s)-1]
 }
 
-// Rows returns the number of rows: the product of all dimensions but the last. The shape must have passed Elements.
-func (s Shape) Rows() int64 {
-	n := int64(1)
-	for _, d := range s[:max(len(s)-1, 0)] {
-		n *= d
-	}
-	return n
-}
-
 // Equal tells whether both have the same dimensions in the same order.
 func (s Shape) Equal(o Shape) bool { return slices.Equal(s, o) }
 

@@ -43,10 +43,10 @@ func TestSizes(t *testing.T) {
 
 func TestShapes(t *testing.T) {
 	s := Shape{4, 3, 2}
-	if s.RowLen() != 2 || s.Rows() != 12 || s.String() != "[4, 3, 2]" || !s.Equal(Shape{4, 3, 2}) || s.Equal(Shape{4, 3}) {
-		t.Errorf("%v: row length %d, rows %d", s, s.RowLen(), s.Rows())
+	if s.RowLen() != 2 || s.String() != "[4, 3, 2]" || !s.Equal(Shape{4, 3, 2}) || s.Equal(Shape{4, 3}) {
+		t.Errorf("%v: row length %d", s, s.RowLen())
 	}
-	if Shape(nil).RowLen() != 1 || Shape(nil).Rows() != 1 || Shape(nil).String() != "[]" {
+	if Shape(nil).RowLen() != 1 || Shape(nil).String() != "[]" {
 		t.Error("scalar")
 	}
 }
