@@ -15,6 +15,8 @@ var mayImport = map[string][]string{
 	"cmd/quern":           {"internal/cli"},
 	"internal/cli":        {"*"},
 	"internal/testreport": {},
+	"internal/synth":      {"arch", "gguf", "safetensors", "tensor", "internal/atomicfile"},
+	"internal/bench":      {"engine", "gguf", "internal/buildinfo"},
 	"eval":                {"sqlguard"},
 	"toolloop/sqltool":    {"toolloop", "sqlguard"},
 	"toolloop":            {"prompts"},
