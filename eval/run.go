@@ -236,12 +236,17 @@ func (r *run) predictGroups(ctx context.Context, predictor Repeatable, groups []
 	return nil
 }
 
-// unfinishedGroups are the questions of each database of which any is not done. What is done of them is forgotten: a
-// group is repeated as a whole, since its answers depend on what runs beside them.
+// groupRounds is how many questions a lane answers in one group: what a killed run loses at most, against how often a
+// schema is read anew.
+const groupRounds = 4
+
+// unfinishedGroups are the groups of which any question is not done; a group's questions are about one database. What is
+// done of them is forgotten: a group is repeated as a whole, since its answers depend on what runs beside them.
 func (r *run) unfinishedGroups(examples []Example) [][]Example {
+	size := groupRounds * max(r.opts.Lanes, 1)
 	var groups [][]Example
 	for _, ex := range ByDatabase(examples) {
-		if last := len(groups) - 1; last >= 0 && groups[last][0].DB == ex.DB {
+		if last := len(groups) - 1; last >= 0 && groups[last][0].DB == ex.DB && len(groups[last]) < size {
 			groups[last] = append(groups[last], ex)
 		} else {
 			groups = append(groups, []Example{ex})

@@ -211,7 +211,13 @@ func TestDeterministicGroups(t *testing.T) {
 	want, _ := os.ReadFile(opts.Out)
 	data, _ := os.ReadFile(opts.Checkpoint)
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	if err := os.WriteFile(opts.Checkpoint, bytes.Join(lines[:1+6], nil), 0o644); err != nil { // one group of four, and half of the next
+	kept := lines[:1:1]
+	for _, line := range lines[1:] { // one group of four, and half of the next
+		if bytes.Contains(line, []byte(`"db":"db0"`)) || bytes.Contains(line, []byte(`"id":"q1"`)) || bytes.Contains(line, []byte(`"id":"q4"`)) {
+			kept = append(kept, line)
+		}
+	}
+	if err := os.WriteFile(opts.Checkpoint, bytes.Join(kept, nil), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	p, progress := run()

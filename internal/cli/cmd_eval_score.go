@@ -62,6 +62,9 @@ func scorePredictions(ctx context.Context, env Env, o evalScoreOptions) error {
 	if o.dataset == eval.Spider && isSpiderText(o.predictions) {
 		return scoreSpiderText(ctx, env, o, exec)
 	}
+	if o.dataset == eval.Spider2 && o.split == "" && holdsTables(o.predictions, o.mode) {
+		o.split = spider2.All // tables can be compared without a database
+	}
 	bench, err := o.open()
 	if err != nil {
 		return err
@@ -97,6 +100,12 @@ func scorePredictions(ctx context.Context, env Env, o evalScoreOptions) error {
 		return err
 	}
 	return gradeStored(ctx, env, manifest, given, stored, scorer, exec, o.out)
+}
+
+// holdsTables reports whether a Spider2 submission is one of CSV files.
+func holdsTables(path string, mode spider2.Mode) bool {
+	_, mode, err := spider2.ReadPredictions(path, mode)
+	return err == nil && mode == spider2.CSVMode
 }
 
 // gradeStored scores predictions that were made before, writes the results file, and prints the official tables.
