@@ -27,25 +27,26 @@ const (
 func openArchive(file string) (*source, error) {
 	r, err := zip.OpenReader(file)
 	if err != nil {
-		if errors.Is(err, zip.ErrInsecurePath) {
-			r.Close()
-		}
 		return nil, fmt.Errorf("%s: not a whole zip archive: %w", file, err)
 	}
 	defer r.Close()
-	entries, err := safeEntries(r.File)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	folder, err := onlyAdapterFolder(entries)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	s, err := readEntries(entries, folder)
+	s, err := readArchive(r.File)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return s, nil
+}
+
+func readArchive(files []*zip.File) (*source, error) {
+	entries, err := safeEntries(files)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := onlyAdapterFolder(entries)
+	if err != nil {
+		return nil, err
+	}
+	return readEntries(entries, folder)
 }
 
 // safeEntries checks every entry's name, kind and sizes, and returns the files by path.

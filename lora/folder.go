@@ -36,6 +36,9 @@ func (m *merger) writeFolder(ctx context.Context) error {
 	if err := m.copyOthers(dir.Path); err != nil {
 		return err
 	}
+	if err := m.completeEnds(dir.Path); err != nil {
+		return err
+	}
 	record, err := json.MarshalIndent(m.lineage, "", "  ")
 	if err != nil {
 		return err
@@ -163,6 +166,16 @@ func (m *merger) copyOthers(dir string) error {
 	})
 }
 
+// completeEnds replaces the copied generation_config.json where it lacks an end.
+func (m *merger) completeEnds(dir string) error {
+	settings, added, err := completeEnds(dir, m.Base.config)
+	if settings == nil || err != nil {
+		return err
+	}
+	m.report.Notes = append(m.report.Notes, fmt.Sprintf("%s did not name all ends that the model's tokenizer and chat template use: tokens %v were added", generationFile, added))
+	return os.WriteFile(filepath.Join(dir, generationFile), settings, 0o644)
+}
+
 func copyFile(dst, src string) error {
 	in, err := os.Open(src)
 	if err != nil {
@@ -199,8 +212,9 @@ func (m *merger) mergedConfig() []byte {
 // rewriteConfig replaces values in a config.json, and in its text_config, and keeps the order of all keys. The head's
 // tie is added where it is absent, since its absence may mean either.
 func rewriteConfig(config []member, changes map[string]json.RawMessage) []byte {
+	config = slices.Clone(config)
 	if _, isSet := changes["tie_word_embeddings"]; isSet && !slices.ContainsFunc(config, func(f member) bool { return f.key == "tie_word_embeddings" }) {
-		config = append(slices.Clone(config), member{"tie_word_embeddings", nil})
+		config = append(config, member{"tie_word_embeddings", nil})
 	}
 	var b bytes.Buffer
 	for i, f := range config {
