@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"quern/engine/internal/llama"
@@ -66,8 +67,11 @@ func vetAdapter(path string, h *header) error {
 	if arch := f.Architecture(); arch != h.arch {
 		return fmt.Errorf("it was made for architecture %q, the model is %q", arch, h.arch)
 	}
-	if _, ok := f.Meta.Float("adapter.lora.alpha"); !ok {
-		return errors.New("adapter.lora.alpha is missing")
+	if alpha, _ := f.Meta.Get("adapter.lora.alpha"); !isFloat32(alpha) {
+		return errors.New("adapter.lora.alpha is missing, or no FLOAT32")
+	}
+	if _, ok := f.Meta.Get("adapter.alora.invocation_tokens"); ok {
+		return errors.New("it is an activated LoRA (aLoRA), which works behind certain tokens only: not supported")
 	}
 	if len(f.Tensors) == 0 {
 		return errors.New("it holds no tensors: nothing would be adapted")
@@ -88,10 +92,14 @@ func vetAdapter(path string, h *header) error {
 	return nil
 }
 
+func isFloat32(v any) bool { _, ok := v.(float32); return ok }
+
 // loraBase is the name of the weight that a tensor of an adapter belongs to: NAME.lora_a, NAME.lora_b.
 func loraBase(name string) (string, bool) {
-	if len(name) > 7 && (name[len(name)-7:] == ".lora_a" || name[len(name)-7:] == ".lora_b") {
-		return name[:len(name)-7], true
+	for _, suffix := range []string{".lora_a", ".lora_b"} {
+		if base, ok := strings.CutSuffix(name, suffix); ok {
+			return base, true
+		}
 	}
 	return "", false
 }

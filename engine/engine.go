@@ -97,6 +97,10 @@ func (o EngineOptions) contextParams() llama.ContextParams {
 	}
 }
 
+// eagerness, of 100, is how long the threads of an engine spin for the next step before they sleep: some milliseconds,
+// enough for the gap between two steps, and too short to keep a CPU from others when there is nothing to do.
+const eagerness = 1
+
 // NewEngine makes an Engine. It fails with ErrOutOfMemory where its memory cannot be had.
 func (m *Model) NewEngine(ctx context.Context, opt EngineOptions) (*Engine, error) {
 	fail := func(kind, err error) (*Engine, error) {
@@ -133,7 +137,9 @@ func (e *Engine) start() (err error) {
 	if e.context, err = llama.NewContext(m.llama, e.opt.contextParams()); err != nil {
 		return err
 	}
-	e.context.AttachThreads(e.opt.Threads, e.opt.PromptThreads)
+	if n := max(e.opt.Threads, e.opt.PromptThreads); n > 1 {
+		e.context.AttachThreads(n, eagerness)
+	}
 	if err := e.useAdapters(); err != nil {
 		return err
 	}

@@ -185,6 +185,24 @@ func (m *Model) Hybrid() bool {
 // GPULayers is how many layers were put on a GPU, the output layer counted; 0 where there is no GPU.
 func (m *Model) GPULayers() int { return m.gpuLayers }
 
+// Placement says in one line where the model runs, for a person: "" where there is nothing to say, as in a build
+// without GPU support.
+func (m *Model) Placement() string {
+	backends := llama.Backends()
+	if len(backends) == 1 {
+		return ""
+	}
+	gpu := backends[len(backends)-1]
+	switch all := m.header.layers + 1; {
+	case m.gpuLayers == all:
+		return fmt.Sprintf("all %d layers on the GPU (%s)", all, gpu)
+	case m.gpuLayers > 0:
+		return fmt.Sprintf("%d of %d layers on the GPU (%s), the others on the CPU", m.gpuLayers, all, gpu)
+	default:
+		return fmt.Sprintf("no layer on a GPU: running on the CPU, although this build supports %s", gpu)
+	}
+}
+
 // EndTokens are all ids that end a generation (end of text, end of turn, …), in ascending order.
 func (m *Model) EndTokens() []Token { return slices.Clone(m.ends) }
 
