@@ -40,7 +40,7 @@ func report(t *testing.T, s *Subject, o Options) *Report {
 
 // TestKinds opens one of each kind among the references.
 func TestKinds(t *testing.T) {
-	models := testenv.OracleInputs(t, "models")
+	input := func(elem ...string) string { return testenv.OracleInputs(t, append([]string{"models"}, elem...)...) }
 	adapters := testenv.Oracles(t, "models", "adapters")
 	zips, _ := filepath.Glob(filepath.Join(adapters, "*", "*.zip"))
 	folders, _ := filepath.Glob(filepath.Join(adapters, "*", "adapter_config.json"))
@@ -48,10 +48,10 @@ func TestKinds(t *testing.T) {
 		t.Fatal("no case found")
 	}
 	cases := map[string]Kind{
-		filepath.Join(models, "checkpoints", "qwen2-untied"):                    KindCheckpoint,
-		filepath.Join(models, "checkpoints", "qwen2-tiny", "model.safetensors"): KindSafetensors,
-		filepath.Join(models, "gguf", "qwen35-vl-tiny.bf16.gguf"):               KindGGUF,
-		filepath.Dir(folders[0]):                                                KindAdapter,
+		input("checkpoints", "qwen2-untied"):                    KindCheckpoint,
+		input("checkpoints", "qwen2-tiny", "model.safetensors"): KindSafetensors,
+		input("gguf", "qwen35-vl-tiny.bf16.gguf"):               KindGGUF,
+		filepath.Dir(folders[0]):                                KindAdapter,
 	}
 	for _, path := range zips {
 		cases[path] = KindAdapter
@@ -98,9 +98,9 @@ func TestReportOfCheckpointAndGGUF(t *testing.T) {
 
 func TestDiff(t *testing.T) {
 	ctx := context.Background()
-	models := testenv.OracleInputs(t, "models")
-	checkpoint := filepath.Join(models, "checkpoints", "qwen35-vl-tiny")
-	f32, bf16 := filepath.Join(models, "gguf", "qwen35-vl-tiny.f32.gguf"), filepath.Join(models, "gguf", "qwen35-vl-tiny.bf16.gguf")
+	input := func(elem ...string) string { return testenv.OracleInputs(t, append([]string{"models"}, elem...)...) }
+	checkpoint := input("checkpoints", "qwen35-vl-tiny")
+	f32, bf16 := input("gguf", "qwen35-vl-tiny.f32.gguf"), input("gguf", "qwen35-vl-tiny.bf16.gguf")
 	compare := func(a, b string) *Diff {
 		d, err := Compare(ctx, open(t, a), open(t, b))
 		if err != nil {
@@ -123,10 +123,10 @@ func TestDiff(t *testing.T) {
 	if d := compare(f32, bf16); !d.Equal || len(d.Metadata) != 1 || d.Metadata[0].Key != "general.file_type" {
 		t.Errorf("f32 and bf16 of a bf16 model: equal %v, metadata %+v", d.Equal, d.Metadata)
 	}
-	if d := compare(filepath.Join(models, "gguf", "qwen35-vl-tiny-no-mtp.bf16.gguf"), bf16); d.Equal || len(d.OnlyB) == 0 || len(d.OnlyA) > 0 {
+	if d := compare(input("gguf", "qwen35-vl-tiny-no-mtp.bf16.gguf"), bf16); d.Equal || len(d.OnlyB) == 0 || len(d.OnlyA) > 0 {
 		t.Errorf("without and with multi-token prediction: %+v", d)
 	}
-	if d := compare(filepath.Join(models, "checkpoints", "qwen2-tiny"), filepath.Join(models, "checkpoints", "qwen2-untied")); d.Equal || d.Changed == 0 {
+	if d := compare(input("checkpoints", "qwen2-tiny"), input("checkpoints", "qwen2-untied")); d.Equal || d.Changed == 0 {
 		t.Errorf("two models: %+v", d)
 	}
 }

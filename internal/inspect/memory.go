@@ -52,7 +52,7 @@ func (s *Subject) memory() *Memory {
 			}
 		}
 	}
-	m.Total, m.Available = machineMemory()
+	m.Total, m.Available = MachineMemory()
 	if m.Available > 0 {
 		for _, lanes := range []int64{1, 4, 16} {
 			m.Fits = append(m.Fits, Fit{lanes, m.tokens(lanes)})
@@ -70,9 +70,9 @@ func (m *Memory) tokens(lanes int64) int64 {
 	return min(m.Context, left/(lanes*m.KVPerToken))
 }
 
-// machineMemory returns the machine's memory and what of it is free to use, within the limit of a container. Both are
+// MachineMemory returns the machine's memory and what of it is free to use, within the limit of a container. Both are
 // 0 where the system does not say.
-func machineMemory() (total, available int64) {
+func MachineMemory() (total, available int64) {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, 0
