@@ -217,7 +217,7 @@ func (s *Scheduler) run() {
 			s.publish()
 			return
 		}
-		if ready && s.running > 0 {
+		if ready {
 			s.stats.StepTime += time.Since(began)
 		}
 		s.publish()

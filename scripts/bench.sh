@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Measures Quern beside its peers on this machine and writes docs/BENCHMARKS.md. Called by `make bench`, which builds the
+# binary and the peers first. About 20 minutes on two cores; keep the machine quiet.
+#
+#   BENCH_REPEATS  runs of each party, default 3
+#   BENCH_SHAPES   shapes to measure, default "qwen2.5-0.5b qwen3.5-0.8b"
+#   BENCH_TYPE     type of the weights, default q8_0
+#   PYTHON         interpreter with torch and transformers for the Transformers loop, default python3
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+repeats=${BENCH_REPEATS:-3}
+shapes=${BENCH_SHAPES:-qwen2.5-0.5b qwen3.5-0.8b}
+type=${BENCH_TYPE:-q8_0}
+out=docs/BENCHMARKS.md
+mkdir -p docs
+new=$(mktemp docs/.benchmarks.XXXXXX)
+trap 'rm -f "$new"' EXIT
+chmod 644 "$new"
+
+cat >"$new" <<END
+# Benchmarks
+
+Written by \`make bench\`. Weights are random, in the shapes of published models: speed depends on their sizes and types,
+not on their values. All parties have the same file, threads, batch sizes, flash attention and f16 key/value memory; their
+runs take turns. llama-batched-bench and llama-server are built from the sources that Quern links, with the same flags.
+
+\`gen\` measures the forward pass: prompts of all lanes are read together, then all lanes generate in step. The peer does not
+sample; Quern chooses each token. "of bandwidth" is the weights read per second at decode, as a share of what this machine
+reads from memory; with many lanes arithmetic is the bound, not memory. "own time" is spent in Quern's scheduler.
+
+\`agent\` plays 64 recorded conversations over 8 databases. The server gets the same loop over HTTP, its memory shared by 16
+slots, prompts kept. The Transformers loop reads each turn from the beginning in static batches.
+
+END
+for shape in $shapes; do
+	echo "bench: $shape $type" >&2
+	bin/quern bench run --shape "$shape" --type "$type" --repeats "$repeats" --python "${PYTHON:-python3}" --markdown "$new" -v
+	printf 'Command: `bin/quern bench run --shape %s --type %s --repeats %s`\n\n' "$shape" "$type" "$repeats" >>"$new"
+done
+# What follows this line in the document was measured on other machines and stays.
+marker='<!-- other machines -->'
+if [ -f "$out" ] && grep -qF "$marker" "$out"; then sed -n "/$marker/,\$p" "$out" >>"$new"; else echo "$marker" >>"$new"; fi
+mv "$new" "$out"
+trap - EXIT
+echo "bench: wrote $out" >&2
