@@ -37,7 +37,7 @@ reading is refused; --explain says by which rule, without running the statement.
 
 Exit code 1: the statement was refused, failed or was stopped.`,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "db", Usage: "database `FILE`", Required: true, Destination: &o.db},
+			&cli.StringFlag{Name: "db", Usage: "database `FILE`", Destination: &o.db},
 			&cli.StringFlag{Name: "format", Usage: formatUsage, Destination: &o.format},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the rows to `FILE`", Destination: &o.output},
 			&cli.BoolFlag{Name: "csv-safe", Usage: "CSV: put ' before text that a spreadsheet would take for a formula", Destination: &o.csvSafe},
@@ -45,8 +45,8 @@ Exit code 1: the statement was refused, failed or was stopped.`,
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON document, a failure included", Destination: &o.json},
 		}, o.sql.flags()...),
 		Action: func(c *cli.Context) error {
-			if c.Args().Len() != 1 {
-				return usagef(`sql takes one statement: quern sql --db FILE "SELECT …"`)
+			if o.db == "" || c.Args().Len() != 1 {
+				return usagef(`sql takes a database and one statement: quern sql --db FILE "SELECT …"`)
 			}
 			o.statement = c.Args().First()
 			return runSQL(c.Context, env, o)
