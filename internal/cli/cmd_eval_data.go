@@ -82,26 +82,30 @@ type dataLayout struct {
 	Hint     string   `json:"hint,omitempty"`
 }
 
-// checkDataLayout looks at a folder as each benchmark would and returns what fits best: the first that is complete, else the
-// one that finds the most.
+// checkDataLayout looks at a folder as each benchmark would and returns what fits best: the first that is complete, else one
+// whose questions can be read, else the first.
 func checkDataLayout(dir string) dataLayout {
-	var best dataLayout
-	most := -1
+	var readable, firstTried *dataLayout
 	for _, name := range []string{eval.Spider, eval.BIRD, eval.Spider2} {
 		b, err := loadBenchmark(name, dir, "")
-		layout, found := layoutOf(name, dir, b, err)
-		if layout.Complete {
+		layout := layoutOf(name, dir, b, err)
+		switch {
+		case layout.Complete:
 			return layout
-		}
-		if found > most {
-			best, most = layout, found
+		case err == nil && readable == nil:
+			readable = &layout
+		case firstTried == nil:
+			firstTried = &layout
 		}
 	}
-	return best
+	if readable != nil {
+		return *readable
+	}
+	return *firstTried
 }
 
-func layoutOf(name, dir string, b *benchmark, err error) (layout dataLayout, found int) {
-	layout = dataLayout{Dataset: name, Dir: dir}
+func layoutOf(name, dir string, b *benchmark, err error) dataLayout {
+	layout := dataLayout{Dataset: name, Dir: dir}
 	var looked eval.LayoutError
 	var incomplete *eval.LayoutError
 	switch {
@@ -109,7 +113,7 @@ func layoutOf(name, dir string, b *benchmark, err error) (layout dataLayout, fou
 		looked = *incomplete
 	case err != nil:
 		layout.Lines = []string{err.Error()}
-		return layout, 0
+		return layout
 	default:
 		looked = b.Layout
 		layout.Complete = len(looked.Missing()) == 0
@@ -120,7 +124,7 @@ func layoutOf(name, dir string, b *benchmark, err error) (layout dataLayout, fou
 	for _, l := range looked.Looked {
 		layout.Lines = append(layout.Lines, l.String())
 	}
-	return layout, len(looked.Looked) - len(looked.Missing())
+	return layout
 }
 
 // String is the layout for a person.
