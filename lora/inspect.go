@@ -2,6 +2,7 @@ package lora
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,10 +22,17 @@ type Inspection struct {
 	Alpha     float64        `json:"alpha"`
 	Targets   []string       `json:"target_modules"`
 	Saved     []string       `json:"modules_to_save,omitempty"`
+	Hits      []Hit          `json:"hits"`   // the targets, and where they were hit
 	Layers    []int          `json:"layers"` // that it touches
 	Types     []string       `json:"types"`  // that its tensors are stored as
 	Values    int64          `json:"values"`
 	Modules   []ModuleReport `json:"modules"`
+}
+
+// Hit is one kind of module that has LoRA: the last part of its path, and the layers in which it has it.
+type Hit struct {
+	Target string `json:"target"`
+	Layers []int  `json:"layers"` // none for a module outside the layers
 }
 
 // ModuleReport is what an adapter holds for one module.
@@ -42,15 +50,25 @@ func (a *Adapter) Inspect() (*Inspection, error) {
 	c := a.Config
 	i := &Inspection{Path: a.Path, SHA256: a.SHA256, TrainedOn: c.BaseModel, Private: !isHubID(c.BaseModel), Revision: c.Revision,
 		PEFT: c.PEFTVersion, Kind: c.kind(), Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets.Modules.names, Saved: c.ModulesToSave}
-	layers, types := map[int]bool{}, map[string]bool{}
+	layers, types, hits := map[int]bool{}, map[string]bool{}, map[string][]int{}
 	for _, m := range a.Modules {
 		r, err := m.report()
 		if err != nil {
 			return nil, err
 		}
 		i.Modules = append(i.Modules, r)
-		if n, ok := layerOf(m.Path); ok {
+		leaf := m.Path[strings.LastIndexByte(m.Path, '.')+1:]
+		n, inLayer := layerOf(m.Path)
+		if inLayer {
 			layers[n] = true
+		}
+		if m.Rank > 0 {
+			if hits[leaf] == nil {
+				hits[leaf] = []int{}
+			}
+			if inLayer {
+				hits[leaf] = append(hits[leaf], n)
+			}
 		}
 		for _, t := range m.tensors {
 			types[t.DType.String()] = true
@@ -59,6 +77,10 @@ func (a *Adapter) Inspect() (*Inspection, error) {
 		}
 	}
 	i.Layers, i.Types = sortedKeys(layers), sortedKeys(types)
+	for _, target := range sortedKeys(hits) {
+		slices.Sort(hits[target])
+		i.Hits = append(i.Hits, Hit{target, hits[target]})
+	}
 	return i, nil
 }
 

@@ -103,15 +103,17 @@ func (r *Report) warn(m *merger, still []string, noise requantStats) {
 			len(still), still[0], ellipsis(len(still) > 1)))
 	}
 	if noise.Delta2 > 0 {
-		share := math.Sqrt(noise.Error2 / noise.Delta2)
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the weights are quantised: storing them again costs an error of %.0f %% of the change itself; merge into the bf16 or f16 model and quantise once where it can be had%s",
-			100*share, m.typeHint()))
+		cost := "storing the changed ones again adds no error, but what all of them lost before stays lost"
+		if share := 100 * math.Sqrt(noise.Error2/noise.Delta2); share >= 0.05 {
+			cost = fmt.Sprintf("storing the changed ones again costs an error of %.1f %% of the change itself%s", share, m.typeHint())
+		}
+		r.Warnings = append(r.Warnings, "the base's weights are quantised: "+cost+". Where the bf16 or f16 model can be had, merge into that and quantise once")
 	}
 }
 
 func (m *merger) typeHint() string {
 	if m.o.Type == tensor.Invalid && m.Base.IsGGUF() {
-		return ", or store the changed tensors in a finer type (--type bf16)"
+		return " (--type bf16 would store them finer)"
 	}
 	return ""
 }

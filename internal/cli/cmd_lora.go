@@ -189,7 +189,13 @@ func printAdapter(w io.Writer, i *lora.Inspection) error {
 	if len(i.Saved) > 0 {
 		line("whole modules", "%s", strings.Join(i.Saved, ", "))
 	}
-	line("layers", "%s", numberRanges(i.Layers))
+	for _, hit := range i.Hits {
+		where := "outside the layers"
+		if len(hit.Layers) > 0 {
+			where = fmt.Sprintf("%d times, layers %s", len(hit.Layers), numberRanges(hit.Layers))
+		}
+		line("  "+hit.Target, "%s", where)
+	}
 	line("values", "%s, stored as %s", countText(i.Values), strings.Join(i.Types, ", "))
 	line("weights", "sha256 %s", i.SHA256.Weights)
 	fmt.Fprintf(out, "\nmodule\thas\trank\tscale\t‖Δ‖\n")
