@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -16,9 +17,10 @@ import (
 	"quern/internal/testenv"
 )
 
+// tinyModel is the model that the binary carries for its demonstration.
 func tinyModel(t testing.TB) string {
 	t.Helper()
-	return testenv.OracleInputs(t, "models", "gguf", "qwen2-tiny.f32.gguf")
+	return filepath.Join(testenv.Root(), "internal", "demo", "model.gguf")
 }
 
 var somePrompt = []Token{476, 68, 630, 256, 631, 306, 497}
@@ -68,7 +70,7 @@ func unique(ids []Token) []Token {
 
 // TestLogprobs: the log-probabilities of a generation are those that reading it gives.
 func TestLogprobs(t *testing.T) {
-	m := load(t, tinyModel(t), LoadOptions{})
+	m := load(t, floatModels(t)["qwen2-tiny"], LoadOptions{})
 	e := start(t, m, exact)
 	req := Request{Prompt: somePrompt, MaxTokens: 10, IgnoreEnd: true, TopLogprobs: 3}
 	s, err := e.Generate(context.Background(), req)
@@ -253,7 +255,7 @@ func TestGraphSampling(t *testing.T) {
 
 // TestNoLeak loads, generates and closes many times, and compares memory and goroutines with what they were early on.
 func TestNoLeak(t *testing.T) {
-	path := tinyModel(t)
+	path := floatModels(t)["qwen2-tiny"]
 	ctx := context.Background()
 	cycle := func() {
 		m, err := Load(ctx, path, LoadOptions{})
@@ -304,14 +306,14 @@ func residentBytes(t *testing.T) uint64 {
 // TestDecodeAllocatesNothing: in steady state a token costs no allocation, from the scheduler to the reader.
 func TestDecodeAllocatesNothing(t *testing.T) {
 	e := start(t, load(t, tinyModel(t), LoadOptions{}), EngineOptions{ContextLength: 2048})
-	s, err := e.Generate(context.Background(), Request{Prompt: somePrompt, MaxTokens: 1500, IgnoreEnd: true})
+	s, err := e.Generate(context.Background(), Request{Prompt: somePrompt, MaxTokens: 600, IgnoreEnd: true, Stop: []string{"never to be seen", "<|nor this|>"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 200 {
+	for range 100 {
 		s.next()
 	}
-	if n := testing.AllocsPerRun(1000, func() { s.next() }); n > 0 {
+	if n := testing.AllocsPerRun(300, func() { s.next() }); n > 0 {
 		t.Errorf("%v allocations per token", n)
 	}
 	s.Cancel()

@@ -190,7 +190,12 @@ func (h *header) vetParameters() error {
 		return fmt.Errorf("%s.nextn_predict_layers is %d of %d layers", h.arch, h.draftLayers, h.layers)
 	}
 	h.layers -= h.draftLayers
-	return errors.Join(h.vetHeads(), h.vetRope(), h.vetRecurrent())
+	for _, vet := range []func() error{h.vetHeads, h.vetRope, h.vetRecurrent} {
+		if err := vet(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *header) vetHeads() error {

@@ -219,8 +219,8 @@ func (a *assembler) add(piece string) string {
 	if a.stopped || piece == "" {
 		return ""
 	}
-	if len(a.held) == 0 && len(a.stops) == 0 && utf8.ValidString(piece) {
-		a.all.WriteString(piece) // the usual case, in which nothing is copied
+	if len(a.held) == 0 && utf8.ValidString(piece) && a.harmless(piece) {
+		a.all.WriteString(piece) // the usual case, in which nothing is allocated
 		return piece
 	}
 	a.held = append(a.held, piece...)
@@ -236,9 +236,19 @@ func (a *assembler) add(piece string) string {
 		return text
 	}
 	for _, stop := range a.stops {
-		ready = min(ready, len(a.held)-overlap(a.held, stop))
+		ready = min(ready, len(a.held)-overlap(string(a.held), stop))
 	}
 	return a.give(wholeRunes(a.held[:ready]))
+}
+
+// harmless says that no stop text is in text, and that none begins in it.
+func (a *assembler) harmless(text string) bool {
+	for _, stop := range a.stops {
+		if strings.Contains(text, stop) || overlap(text, stop) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // end gives out what was held back.
@@ -257,9 +267,9 @@ func (a *assembler) give(n int) string {
 }
 
 // overlap is the length of the longest end of text with which stop begins.
-func overlap(text []byte, stop string) int {
+func overlap(text, stop string) int {
 	for n := min(len(text), len(stop)-1); n > 0; n-- {
-		if string(text[len(text)-n:]) == stop[:n] {
+		if text[len(text)-n:] == stop[:n] {
 			return n
 		}
 	}
