@@ -14,7 +14,6 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cp -r "$parts/base" "$work/demo-base"
-cp internal/demo/template.jinja "$work/demo-base/chat_template.jinja"
 "$quern" lora merge --base "$work/demo-base" --base-fingerprint "$base_fingerprint" \
 	--adapter "$parts/adapters/stage1" --adapter "$parts/adapters/checkpoint-1066-adapter.zip" \
 	--type f32 --out "$work/quern-demo"

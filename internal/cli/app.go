@@ -53,7 +53,8 @@ func Main() int {
 
 // Run runs one command line and returns its exit code. args[0] is the program's name.
 func Run(ctx context.Context, args []string, env Env) int {
-	err := newApp(env).RunContext(ctx, args)
+	app := newApp(env)
+	err := app.RunContext(ctx, flagsFirst(app, args))
 	var exit exitError
 	var usage usageError
 	switch {

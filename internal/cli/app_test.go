@@ -66,3 +66,22 @@ func TestCompletionAndManual(t *testing.T) {
 		t.Errorf("man: code %d, %q", code, page)
 	}
 }
+
+func TestFlagsMayStandAnywhere(t *testing.T) {
+	app := newApp(Env{})
+	for line, want := range map[string]string{
+		"quern":                                   "quern",
+		"quern version --json":                    "quern version --json",
+		"quern eval report a b --html x":          "quern eval report --html x -- a b",
+		"quern sql SELECT --db f --explain":       "quern sql --db f --explain -- SELECT",
+		"quern sql --db=f -- --json":              "quern sql --db=f -- --json",
+		"quern sql - --db f":                      "quern sql --db f -- -",
+		"quern inspect m.gguf --unknown --json":   "quern inspect --unknown --json -- m.gguf",
+		"quern nonsense --json x":                 "quern --json -- nonsense x",
+		"quern ask -v question --model m --votes": "quern ask -v --model m --votes -- question",
+	} {
+		if got := strings.Join(flagsFirst(app, strings.Fields(line)), " "); got != want {
+			t.Errorf("%s\n got %s\nwant %s", line, got, want)
+		}
+	}
+}

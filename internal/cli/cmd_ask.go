@@ -34,7 +34,7 @@ func newAskFlags() *askFlags { return &askFlags{sql: newSQLFlags(sqlguard.AskPol
 
 func (f *askFlags) flags() []cli.Flag {
 	own := []cli.Flag{
-		&cli.StringFlag{Name: "db", Usage: "SQLite `FILE` to ask; it is only read", Required: true, Destination: &f.db},
+		&cli.StringFlag{Name: "db", Usage: "SQLite `FILE` to ask; it is only read", Destination: &f.db},
 		&cli.BoolFlag{Name: "confirm", Usage: "show each query of the model and wait for a yes before it runs", Destination: &f.confirm},
 		&cli.BoolFlag{Name: "no-rows", Usage: "hide data from the model: it sees row counts and columns, no value", Destination: &f.noRows},
 		&cli.StringFlag{Name: "describe", Usage: "`FILE` (JSON or BIRD's CSV) or folder with descriptions of tables and columns", Destination: &f.describe},
@@ -56,6 +56,9 @@ type desk struct {
 
 // open opens everything. The database comes first, as its mistakes show at once and a model takes time to load.
 func (f *askFlags) open(ctx context.Context, env Env) (d *desk, err error) {
+	if f.db == "" {
+		return nil, usagef("--db is missing: the SQLite file to ask")
+	}
 	options, err := f.options(env)
 	if err != nil {
 		return nil, err

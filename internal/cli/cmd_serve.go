@@ -47,7 +47,7 @@ func serveCommand(env Env) *cli.Command {
 	}
 	for _, flag := range o.flags() {
 		if db, ok := flag.(*cli.StringFlag); ok && db.Name == "db" {
-			db.Required, db.Usage = false, "SQLite `FILE` that the page at / answers questions about"
+			db.Usage = "SQLite `FILE` that the page at / answers questions about"
 		}
 		flags = append(flags, flag)
 	}
