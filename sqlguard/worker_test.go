@@ -52,27 +52,32 @@ func TestWorkersThatDieAreReplaced(t *testing.T) {
 		}
 	}
 	// Killed at work by something else: it runs once more. Killed again: an observation, and the next statement runs.
-	kill := make(chan struct{})
-	go func() {
-		for range kill {
-			time.Sleep(100 * time.Millisecond)
-			for _, pid := range children(t) {
-				syscall.Kill(pid, syscall.SIGKILL)
-			}
+	kill := func() {
+		for _, pid := range children(t) {
+			syscall.Kill(pid, syscall.SIGKILL)
 		}
-	}()
-	slow := "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM c LIMIT 3000000) SELECT count(*) FROM c"
-	kill <- struct{}{}
-	if got := rows(t, g, slow); got[0][0] != integer(3_000_000) {
+	}
+	time.AfterFunc(100*time.Millisecond, kill)
+	if got := rows(t, g, "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM c LIMIT 3000000) SELECT count(*) FROM c"); got[0][0] != integer(3_000_000) {
 		t.Error(got)
 	}
-	kill <- struct{}{}
-	time.AfterFunc(300*time.Millisecond, func() { kill <- struct{}{} })
+	over, killing := make(chan struct{}), sync.WaitGroup{}
+	killing.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(300 * time.Millisecond):
+				kill()
+			}
+		}
+	})
 	f := expect(t, g, endless, sqlguard.WorkerDied)
 	if !strings.Contains(f.Message, "killed") {
 		t.Error(f)
 	}
-	close(kill)
+	close(over)
+	killing.Wait()
 	if len(rows(t, g, "SELECT * FROM t")) != 3 {
 		t.Error("wrong rows")
 	}
@@ -85,15 +90,18 @@ func TestWorkersThatDieAreReplaced(t *testing.T) {
 
 // children are the process ids of this process's workers.
 func children(t *testing.T) []int {
-	t.Helper()
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(os.Getpid()), "-f", "__sqlguard-worker").Output()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		return nil
+		t.Error(err)
 	}
 	var pids []int
-	for _, field := range strings.Fields(string(out)) {
-		pid, _ := strconv.Atoi(field)
-		pids = append(pids, pid)
+	for _, path := range stats {
+		stat, _ := os.ReadFile(path) // "pid (name) state parent …"; it may have ended meanwhile
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pids = append(pids, pid)
+		}
 	}
 	return pids
 }
