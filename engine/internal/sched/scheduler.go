@@ -63,15 +63,15 @@ type Scheduler struct {
 	done chan struct{} // closed when the goroutine has ended
 
 	// All that follows belongs to the scheduler's goroutine.
-	mem           *memory
-	held          holders
-	waiting       queue
-	running       int    // lanes at work
-	changed       bool   // something has happened that could let a waiting job in
-	clock         uint64 // counts uses of sequences
-	promptWasLast bool   // the last step was a prompt step
-	batch         *Batch
-	stats         Stats
+	mem     *memory
+	held    holders
+	waiting queue
+	running int    // lanes at work
+	changed bool   // something has happened that could let a waiting job in
+	clock   uint64 // counts uses of sequences
+	last    kind   // what the last step did
+	batch   *Batch
+	stats   Stats
 }
 
 // New starts a Scheduler over b, which is the Scheduler's alone until Close has returned.

@@ -61,8 +61,8 @@ func TestSharedPrefixesAreFoundInTheQueue(t *testing.T) {
 		for i, st := range streams {
 			want(t, fmt.Sprint("request ", i), st, prompts[i], 10, MaxTokens)
 		}
-		if read := s.stats.PrefillTokens; read != 100+3*200+12*30 {
-			t.Errorf("read %d tokens of prompts, want each part once: %+v", read, s.stats)
+		if read, want := s.stats.PrefillTokens+s.stats.DecodeTokens, 100+3*200+12*30+12*9; read != want {
+			t.Errorf("read %d tokens, want %d, each part of the prompts once: %+v", read, want, s.stats)
 		}
 	})
 }

@@ -17,8 +17,8 @@ type Stats struct {
 	PrefillTokens int // tokens read in prompt steps; after a preemption they count again
 	DecodeTokens  int // tokens read in decode steps
 
-	PromptSteps int
-	DecodeSteps int
+	PromptSteps int // steps that read prompts
+	DecodeSteps int // steps that read single tokens; with an attention-only memory a step may do both
 	Lanes       int // lanes there are; DecodeTokens / (DecodeSteps × Lanes) is their mean occupancy
 
 	Continued   int // requests that went on in the sequence of their last turn

@@ -5,24 +5,31 @@ import (
 	"time"
 )
 
-// step makes one call of the Backend: a decode step for all lanes that have one unread token, or a prompt step for those
-// that have more. Where both kinds wait they take turns.
-//
-// They are kept apart because a graph is built for a shape. Decode steps all have the same one, so the library reuses
-// their graph; and a recurrent state is computed in equal stretches over all sequences of a batch, which rows of a
-// prompt beside single tokens would cut to pieces.
-func (s *Scheduler) step() error {
-	prompts, decodes := 0, 0
+// kind is what a step does: read one token for every lane that generates, read prompts, or both.
+type kind struct{ decode, prompt bool }
+
+// nextKind decides what the next step does. An attention-only memory reads prompts and single tokens in one batch, so
+// that the weights are gone through once for both. A recurrent state is computed in equal stretches over all sequences
+// of a batch, which single tokens beside a prompt would cut to pieces: there the two take turns, and decode steps keep
+// the shape that the library's graph was built for.
+func (s *Scheduler) nextKind() (k kind) {
 	for q := range s.lanes {
 		if q.job.unread(q) > 1 {
-			prompts++
+			k.prompt = true
 		} else {
-			decodes++
+			k.decode = true
 		}
 	}
-	prompt := prompts > 0 && (decodes == 0 || !s.promptWasLast)
-	s.promptWasLast = prompt
-	rows := s.allot(prompt)
+	if k.decode && k.prompt && !s.caps.TrimAny {
+		k = kind{decode: s.last.prompt, prompt: !s.last.prompt}
+	}
+	s.last = k
+	return k
+}
+
+// step makes one call of the Backend.
+func (s *Scheduler) step() error {
+	rows := s.allot(s.nextKind())
 	if rows == 0 {
 		return nil
 	}
@@ -30,23 +37,23 @@ func (s *Scheduler) step() error {
 		return err // with a lane less there is another step to be put together
 	}
 	s.fill()
-	if err := s.decode(prompt); err != nil {
+	if err := s.decode(); err != nil {
 		return err
 	}
 	return s.harvest()
 }
 
-// allot decides how many tokens each lane reads in this step, and returns their sum. The lane that was seated first has
-// the first share of a prompt step, so that it starts to generate soonest.
-func (s *Scheduler) allot(prompt bool) (rows int) {
+// allot decides how many tokens each lane reads in this step, and returns their sum. Lanes that generate come first;
+// among prompts the lane that was seated first, so that it starts to generate soonest.
+func (s *Scheduler) allot(k kind) (rows int) {
 	for q := range s.lanes {
 		q.job.quota = 0
-		if !prompt && q.job.unread(q) == 1 {
+		if k.decode && q.job.unread(q) == 1 {
 			q.job.quota = 1
 			rows++
 		}
 	}
-	for prompt && rows < s.cfg.PromptTokens {
+	for k.prompt && rows < s.cfg.PromptTokens {
 		q := s.nextPrompt()
 		if q == nil {
 			break
@@ -96,7 +103,7 @@ func (s *Scheduler) fill() {
 }
 
 // decode runs the batch, and takes account of what was read or of what went wrong.
-func (s *Scheduler) decode(prompt bool) error {
+func (s *Scheduler) decode() error {
 	if err := s.mem.checkBatch(s.batch); err != nil {
 		return err
 	}
@@ -106,17 +113,21 @@ func (s *Scheduler) decode(prompt bool) error {
 	if err != nil {
 		return s.decodeFailed(err)
 	}
-	if prompt {
-		s.stats.PromptSteps++
-		s.stats.PrefillTokens += s.batch.Len()
-	} else {
-		s.stats.DecodeSteps++
-		s.stats.DecodeTokens += s.batch.Len()
-	}
 	for q := range s.lanes {
-		if q.job.quota > 0 {
-			s.mem.grow(q, q.job.tokens, len(q.tokens)+q.job.quota)
+		if j := q.job; j.quota > 0 {
+			if j.unread(q) > 1 {
+				s.stats.PrefillTokens += j.quota
+			} else {
+				s.stats.DecodeTokens++
+			}
+			s.mem.grow(q, j.tokens, len(q.tokens)+j.quota)
 		}
+	}
+	if s.last.prompt {
+		s.stats.PromptSteps++
+	}
+	if s.last.decode {
+		s.stats.DecodeSteps++
 	}
 	return nil
 }
