@@ -32,7 +32,7 @@ func TestQuantize(t *testing.T) {
 	if m.FileType() != "Q8_0" {
 		t.Errorf("file type %s", m.FileType())
 	}
-	// AMX generate(t, start(t, m, exact), Request{Prompt: []Token{1, 2, 3}, MaxTokens: 3, IgnoreEnd: true})
+	generate(t, start(t, m, exact), Request{Prompt: []Token{1, 2, 3}, MaxTokens: 3, IgnoreEnd: true})
 	if len(QuantizeTypes()) < 30 {
 		t.Error("types are missing")
 	}

@@ -67,7 +67,7 @@ func (e *Engine) checkRequest(req Request) error {
 	case req.MaxTokens < 0 || req.Prefix < 0 || req.TopLogprobs < 0 || req.TopLogprobs > 1000:
 		return fmt.Errorf("out of range: MaxTokens %d, Prefix %d (0 or more), TopLogprobs %d (0 to 1000)", req.MaxTokens, req.Prefix, req.TopLogprobs)
 	case req.Prefix > len(req.Prompt):
-		return fmt.Errorf("Prefix is %d, the prompt has %d tokens", req.Prefix, len(req.Prompt))
+		return fmt.Errorf("a shared prefix of %d tokens in a prompt of %d", req.Prefix, len(req.Prompt))
 	}
 	return req.Sampling.check()
 }

@@ -113,6 +113,14 @@ void qn_init(void) {
 	llama_backend_init();
 }
 
+bool qn_amx_broken(void) {
+#if defined(__GNUC__) && !defined(__clang__) && (__GNUC__ < 12 || (__GNUC__ == 12 && __GNUC_MINOR__ < 4) || (__GNUC__ == 13 && __GNUC_MINOR__ < 3))
+	return ggml_cpu_has_amx_int8();
+#else
+	return false;
+#endif
+}
+
 void qn_log_level(int min_level) { go_level = min_level; }
 
 qn_report qn_model_load(const char *path, llama_model_params params, uintptr_t progress, llama_model **out) {
