@@ -1,6 +1,9 @@
 package toolloop
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Conversation is what the model has seen: a list of token ids that only grows.
 type Conversation struct {
@@ -8,6 +11,12 @@ type Conversation struct {
 	generated []bool // of each id: the model wrote it
 	turnOpen  bool   // it ends with the opening of the assistant's turn
 	thinkOpen bool   // and inside a think block
+}
+
+// ResumeConversation makes a conversation of ids that were kept after the model's last answer; it waits for the user.
+// The ids must come from the model that goes on with them.
+func ResumeConversation(ids []Token) *Conversation {
+	return &Conversation{ids: slices.Clone(ids), generated: make([]bool, len(ids))}
 }
 
 // IDs returns the ids; the caller must not change them.
@@ -19,8 +28,7 @@ func (c *Conversation) Len() int { return len(c.ids) }
 // Clone returns a conversation that can go on apart from this one.
 func (c *Conversation) Clone() *Conversation {
 	d := *c
-	d.ids = append([]Token(nil), c.ids...)
-	d.generated = append([]bool(nil), c.generated...)
+	d.ids, d.generated = slices.Clone(c.ids), slices.Clone(c.generated)
 	return &d
 }
 

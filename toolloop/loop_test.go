@@ -315,6 +315,10 @@ func TestFollowUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	fork := c.Clone()
+	resumed := toolloop.ResumeConversation(before)
+	if err := l.Ask(resumed, "And by year?"); err != nil || !slices.Equal(resumed.IDs(), c.IDs()) {
+		t.Errorf("a conversation that is taken up again goes on otherwise: %v", err)
+	}
 	tr, err := l.Run(context.Background(), c, nil)
 	if err != nil || tr.Stop != toolloop.StopFinalSQL || len(tr.Turns) != 2 {
 		t.Fatalf("%v: %+v", err, tr)

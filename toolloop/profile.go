@@ -118,6 +118,15 @@ type Limits struct {
 	PromptLength   int `json:"prompt_length,omitempty"`
 }
 
+// PromptBudget is how many tokens the first prompt may take; 0 is no bound. Where one input budget holds for prompt and
+// turns, a quarter of it is left to the turns.
+func (l Limits) PromptBudget() int {
+	if l.PromptLength > 0 {
+		return l.PromptLength
+	}
+	return l.MaxInputTokens - l.MaxInputTokens/4
+}
+
 // hermesError is verl's text for a call that raises before the tool runs.
 func hermesError(exception string) string { return "Error when executing tool: " + exception }
 
