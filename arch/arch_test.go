@@ -271,11 +271,7 @@ func TestMemoryOfQwen35(t *testing.T) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	for _, name := range []string{"qwen2-tiny", "qwen35-vl-tiny"} {
-		if data, err := os.ReadFile(filepath.Join(testenv.Root(), "..", "shared", "oracles", "models", "checkpoints", name, "config.json")); err == nil {
-			f.Add(data)
-		}
-	}
+	f.Add([]byte(`{"architectures":["Qwen3ForCausalLM"],"num_hidden_layers":2,"hidden_size":64,"vocab_size":100,"num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":128,"intermediate_size":96}`))
 	f.Add([]byte(`{"architectures":["Qwen3_5MoeForCausalLM"],"text_config":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := arch.ParseConfig(data)

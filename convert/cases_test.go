@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"quern/gguf"
 	"quern/internal/testenv"
@@ -260,7 +261,7 @@ func TestPublishedTokenizers(t *testing.T) {
 			wantPre, _ := vocab.Text("tokenizer.ggml.pre")
 
 			var file map[string]any // the steps as in a checkpoint with the same class of tokenizer
-			if err := readJSON(filepath.Join(testenv.OracleInputs(t, "models", "checkpoints", c.checkpoint), "tokenizer.json"), &file); err != nil {
+			if err := readJSON(os.DirFS(testenv.OracleInputs(t, "models", "checkpoints", c.checkpoint)), "tokenizer.json", &file); err != nil {
 				t.Fatal(err)
 			}
 			ids, added := map[string]int{}, []addedToken{}
@@ -278,17 +279,12 @@ func TestPublishedTokenizers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir := t.TempDir()
-			for name, content := range map[string]string{"tokenizer.json": string(data), "config.json": "{}"} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			tok, err := readTokenizer(dir)
+			files := fstest.MapFS{"tokenizer.json": {Data: data}, "config.json": {Data: []byte("{}")}}
+			tok, err := readTokenizer(files)
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := tok.metadata(dir, len(tokens), "")
+			m, err := tok.metadata(files, len(tokens), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -460,20 +456,14 @@ func TestNameParts(t *testing.T) {
 }
 
 func FuzzTokenizer(f *testing.F) {
-	files := checkpointFiles()
-	f.Add([]byte(files["tokenizer.json"]), []byte(files["tokenizer_config.json"]))
+	f.Add([]byte(`{"added_tokens":[{"id":1,"content":"b","special":true}],"model":{"vocab":{"a":0},"merges":["a a"]}}`), []byte(`{"eos_token":"b"}`))
 	f.Fuzz(func(t *testing.T, tokenizer, config []byte) {
-		dir := t.TempDir()
-		for name, content := range map[string][]byte{"tokenizer.json": tokenizer, "tokenizer_config.json": config, "config.json": []byte("{}")} {
-			if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		tok, err := readTokenizer(dir)
+		files := fstest.MapFS{"tokenizer.json": {Data: tokenizer}, "tokenizer_config.json": {Data: config}, "config.json": {Data: []byte("{}")}}
+		tok, err := readTokenizer(files)
 		if err != nil {
 			return
 		}
-		m, err := tok.metadata(dir, 8, "")
+		m, err := tok.metadata(files, 8, "qwen2")
 		if err != nil {
 			return
 		}

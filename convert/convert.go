@@ -251,11 +251,12 @@ func metadata(m *Model, o Options, fileType uint32, params int64) (gguf.Metadata
 		meta.Set(e.Key, e.Value)
 	}
 	meta.Set("general.quantization_version", uint32(2)) // ggml.h: GGML_QNT_VERSION
-	t, err := readTokenizer(m.Dir)
+	files := os.DirFS(m.Dir)
+	t, err := readTokenizer(files)
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := t.metadata(m.Dir, int(m.Vocab), o.Pre)
+	tokens, err := t.metadata(files, int(m.Vocab), o.Pre)
 	return append(meta, tokens...), err
 }
 

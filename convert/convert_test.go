@@ -257,7 +257,7 @@ func buildMerge(t *testing.T, merged, dtype, dir string, edit func(s *tensor.Spe
 			All map[string]struct{ DType, SHA256 string } `json:"all_tensors"`
 		}
 	}
-	if err := readJSON(filepath.Join(merged, "merge.json"), &info); err != nil {
+	if err := readJSON(os.DirFS(merged), "merge.json", &info); err != nil {
 		t.Fatal(err)
 	}
 	base := testenv.OracleInputs(t, "models", "checkpoints", info.Base)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -42,11 +43,12 @@ var samplingKeys = []struct {
 
 // generalMetadata returns the entries that say what the model is: kind, sampling defaults, names, lineage.
 func generalMetadata(dir, arch, name string, params int64) (gguf.Metadata, error) {
+	files := os.DirFS(dir)
 	var m gguf.Metadata
 	m.Set("general.architecture", arch)
 	m.Set("general.type", "model")
 	var generation map[string]json.RawMessage
-	if err := readJSON(filepath.Join(dir, "generation_config.json"), &generation); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := readJSON(files, "generation_config.json", &generation); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for _, s := range samplingKeys {
@@ -62,13 +64,13 @@ func generalMetadata(dir, arch, name string, params int64) (gguf.Metadata, error
 			}
 		}
 	}
-	if err := setNames(&m, dir, name, params); err != nil {
+	if err := setNames(&m, files, dir, name, params); err != nil {
 		return nil, err
 	}
-	lineage, err := os.ReadFile(filepath.Join(dir, lineageFile))
+	lineage, err := fs.ReadFile(files, lineageFile)
 	if err == nil {
 		m.Set(lineageKey, string(lineage))
-	} else if !errors.Is(err, os.ErrNotExist) {
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return m, nil
@@ -79,11 +81,11 @@ var cachedAs = regexp.MustCompile(`models--([^/]+?)--([^/]+)/snapshots/[^/]+$`)
 
 // setNames writes general.name and its parts: from name if given, else from the hub id in config.json, else from the
 // folder. A folder in the hub's cache says by its path which model it is, and that is recorded.
-func setNames(m *gguf.Metadata, dir, name string, params int64) error {
+func setNames(m *gguf.Metadata, files fs.FS, dir, name string, params int64) error {
 	var config struct {
 		NameOrPath string `json:"_name_or_path"`
 	}
-	if err := readJSON(filepath.Join(dir, "config.json"), &config); err != nil {
+	if err := readJSON(files, "config.json", &config); err != nil {
 		return err
 	}
 	absolute, err := filepath.Abs(dir)

@@ -4,8 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -74,23 +73,23 @@ func (m *mergeList) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readTokenizer reads the tokenizer of a checkpoint folder.
-func readTokenizer(dir string) (*tokenizer, error) {
+// readTokenizer reads the tokenizer among the files of a checkpoint.
+func readTokenizer(files fs.FS) (*tokenizer, error) {
 	t := &tokenizer{}
-	if err := readJSON(filepath.Join(dir, "tokenizer.json"), t); errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s has no tokenizer.json; save the tokenizer with a recent version of Transformers, which writes one", ErrTokenizer, dir)
+	if err := readJSON(files, "tokenizer.json", t); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: the folder has no tokenizer.json; save the tokenizer with a recent version of Transformers, which writes one", ErrTokenizer)
 	} else if err != nil {
 		return nil, err
 	}
 	if t.Model.Type != "" && t.Model.Type != "BPE" {
 		return nil, fmt.Errorf("%w: tokenizer.json is of type %s, only BPE is supported", ErrTokenizer, t.Model.Type)
 	}
-	if err := readJSON(filepath.Join(dir, "tokenizer_config.json"), &t.config); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := readJSON(files, "tokenizer_config.json", &t.config); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	if len(t.Model.Merges) == 0 {
 		var err error
-		if t.Model.Merges, err = readMerges(filepath.Join(dir, "merges.txt")); err != nil {
+		if t.Model.Merges, err = readMerges(files); err != nil {
 			return nil, err
 		}
 	}
@@ -116,9 +115,9 @@ func (t *tokenizer) addOlder() error {
 	return nil
 }
 
-func readMerges(path string) ([]string, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
+func readMerges(files fs.FS) ([]string, error) {
+	data, err := fs.ReadFile(files, "merges.txt")
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: neither tokenizer.json nor merges.txt has merges", ErrTokenizer)
 	}
 	if err != nil {
@@ -138,7 +137,7 @@ func readMerges(path string) ([]string, error) {
 
 // metadata returns the tokenizer's entries in llama.cpp's order (conversion/base.py: _set_vocab_gpt2). vocabSize is
 // the number of rows of the embedding; pre names the pre-tokenizer, "" to recognise it.
-func (t *tokenizer) metadata(dir string, vocabSize int, pre string) (gguf.Metadata, error) {
+func (t *tokenizer) metadata(files fs.FS, vocabSize int, pre string) (gguf.Metadata, error) {
 	if pre == "" {
 		var err error
 		if pre, err = t.preTokenizer(); err != nil {
@@ -155,10 +154,10 @@ func (t *tokenizer) metadata(dir string, vocabSize int, pre string) (gguf.Metada
 	m.Set("tokenizer.ggml.tokens", tokens)
 	m.Set("tokenizer.ggml.token_type", types)
 	m.Set("tokenizer.ggml.merges", []string(t.Model.Merges))
-	if err := t.specialTokens(dir, &m, tokens); err != nil {
+	if err := t.specialTokens(files, &m, tokens); err != nil {
 		return nil, err
 	}
-	return m, t.chatTemplate(dir, &m)
+	return m, t.chatTemplate(files, &m)
 }
 
 // preTokenizer recognises the tokenizer by its parts.
@@ -262,14 +261,14 @@ var specialKinds = []struct{ name, key string }{
 }
 
 // specialTokens writes the ids of special tokens: by tokenizer_config.json, else by config.json.
-func (t *tokenizer) specialTokens(dir string, m *gguf.Metadata, tokens []string) error {
+func (t *tokenizer) specialTokens(files fs.FS, m *gguf.Metadata, tokens []string) error {
 	for _, kind := range specialKinds {
 		if id, ok := t.addedID(t.config[kind.name+"_token"]); ok {
 			m.Set(kind.key, uint32(id))
 		}
 	}
 	var config map[string]json.RawMessage
-	if err := readJSON(filepath.Join(dir, "config.json"), &config); err != nil {
+	if err := readJSON(files, "config.json", &config); err != nil {
 		return err
 	}
 	for _, kind := range specialKinds {
@@ -286,7 +285,7 @@ func (t *tokenizer) specialTokens(dir string, m *gguf.Metadata, tokens []string)
 			m.Set("tokenizer.ggml.add_"+kind+"_token", add)
 		}
 	}
-	return t.endTokens(dir, m, tokens, config)
+	return t.endTokens(files, m, tokens, config)
 }
 
 // addedID finds an added token by the way tokenizer_config.json writes it: its content, alone or in an object.
@@ -325,9 +324,9 @@ var endsByName = []string{"<|im_end|>", "<|endoftext|>", "<|end|>", "<|eot_id|>"
 
 // endTokens makes sure that llama.cpp stops at every token that the checkpoint calls an end: GGUF has one key for it,
 // and two more for ends of turns and messages that serve when llama.cpp would not know the token by its text.
-func (t *tokenizer) endTokens(dir string, m *gguf.Metadata, tokens []string, config map[string]json.RawMessage) error {
+func (t *tokenizer) endTokens(files fs.FS, m *gguf.Metadata, tokens []string, config map[string]json.RawMessage) error {
 	var generation map[string]json.RawMessage
-	if err := readJSON(filepath.Join(dir, "generation_config.json"), &generation); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := readJSON(files, "generation_config.json", &generation); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	keys := []string{"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}
@@ -367,17 +366,17 @@ func idList(raw json.RawMessage) []int {
 
 // chatTemplate writes the chat template: the file chat_template.jinja, which Transformers prefers, or what
 // tokenizer_config.json or chat_template.json has.
-func (t *tokenizer) chatTemplate(dir string, m *gguf.Metadata) error {
+func (t *tokenizer) chatTemplate(files fs.FS, m *gguf.Metadata) error {
 	raw := t.config["chat_template"]
-	if data, err := os.ReadFile(filepath.Join(dir, "chat_template.jinja")); err == nil {
+	if data, err := fs.ReadFile(files, "chat_template.jinja"); err == nil {
 		m.Set("tokenizer.chat_template", strings.ReplaceAll(string(data), "\r\n", "\n"))
 		return nil
-	} else if !errors.Is(err, os.ErrNotExist) {
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if raw == nil {
 		var file map[string]json.RawMessage
-		if err := readJSON(filepath.Join(dir, "chat_template.json"), &file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := readJSON(files, "chat_template.json", &file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		raw = file["chat_template"]
@@ -420,13 +419,13 @@ func setNamedTemplates(m *gguf.Metadata, named []struct{ Name, Template string }
 	}
 }
 
-func readJSON(path string, into any) error {
-	data, err := os.ReadFile(path)
+func readJSON(files fs.FS, name string, into any) error {
+	data, err := fs.ReadFile(files, name)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
