@@ -125,13 +125,6 @@ func TestDemoModel(t *testing.T) {
 	if err := os.CopyFS(base, os.DirFS(filepath.Join(parts, "base"))); err != nil {
 		t.Fatal(err)
 	}
-	template, err := os.ReadFile(filepath.Join(testenv.Root(), "internal", "demo", "template.jinja"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(base, "chat_template.jinja"), template, 0o644); err != nil {
-		t.Fatal(err)
-	}
 	fingerprint, _, _ := run(t, "inspect", "--fingerprint", base)
 	merged, made := filepath.Join(dir, "quern-demo"), filepath.Join(dir, "made.gguf")
 	if _, stderr, code := run(t, "lora", "merge", "--base", base, "--base-fingerprint", strings.TrimSpace(fingerprint),
