@@ -52,3 +52,19 @@ func TestReadHarness(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
+
+func FuzzReadHarness(f *testing.F) {
+	f.Add(`[{"id":0,"sql":"x","turns":[1]}]`)
+	f.Add(`{"results":[{"pred":null}]}`)
+	f.Add("{\"id\":\"0\"}\n{}")
+	examples := []Example{{ID: "0", DB: "a", Question: "q"}}
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "p.json")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if predictions, err := ReadHarness(path, examples); err == nil && len(predictions) > len(examples) {
+			t.Errorf("%d predictions for %d questions", len(predictions), len(examples))
+		}
+	})
+}

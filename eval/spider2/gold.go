@@ -38,3 +38,13 @@ func fileExists(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
 }
+
+// Table is the text of an instance's first gold table.
+func (g *Gold) Table(id string) (string, error) {
+	paths, _, err := goldFiles(g.results, id)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(paths[0])
+	return string(text), err
+}

@@ -195,6 +195,9 @@ func (o *evalRunOptions) openModel(ctx context.Context, env Env) (*assistant.Mod
 		setDefault(&m.Limits.MaxTurns, o.model.maxTurns, l.turns)
 		setDefault(&m.Limits.MaxNewTokens, o.model.maxNewTokens, l.newTokens)
 		setDefault(&m.Limits.MaxInputTokens, o.model.maxInputTokens, l.inputTokens)
+		if err := o.widen(ctx, m); err != nil {
+			return m, errors.Join(err, m.Close())
+		}
 	}
 	if o.dataset == eval.Spider2 && o.model.columns == "" && slices.Contains(m.Pack.Policies, eval.Spider2) {
 		pack := *m.Pack // built-in packs are shared
@@ -202,6 +205,28 @@ func (o *evalRunOptions) openModel(ctx context.Context, env Env) (*assistant.Mod
 		m.Pack = &pack
 	}
 	return m, nil
+}
+
+// widen makes a new engine where the default context is shorter than what the limits allow, as far as the model was
+// trained for more.
+func (o *evalRunOptions) widen(ctx context.Context, m *assistant.Model) error {
+	if m.Engine == nil || o.model.ctx != 0 {
+		return nil
+	}
+	want := min(m.Limits.MaxInputTokens+m.Limits.MaxNewTokens, m.Weights().ContextLength())
+	opts := m.Engine.Options()
+	if want <= opts.ContextLength {
+		return nil
+	}
+	if err := m.Engine.Close(); err != nil {
+		return err
+	}
+	opts.ContextLength, opts.Pool = want, 0
+	wider, err := m.Weights().NewEngine(ctx, opts)
+	if err == nil {
+		m.Engine = wider
+	}
+	return err
 }
 
 // setDefault sets a limit to the dataset's default, unless a flag gave one.

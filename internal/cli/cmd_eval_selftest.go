@@ -7,11 +7,13 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/urfave/cli/v2"
 
 	"quern/eval"
 	"quern/eval/spider"
+	"quern/eval/spider2"
 	"quern/internal/progress"
 )
 
@@ -51,11 +53,10 @@ func selftest(ctx context.Context, env Env, o evalSelftestOptions) error {
 	if bench.Examples, _, err = o.selected(bench.Dataset); err != nil {
 		return err
 	}
-	if bench.Name == eval.Spider2 { // gold queries exist for some tasks only
-		bench.Examples = withGold(bench.Examples)
-	}
-	if err := bench.RequireDatabases(bench.Examples); err != nil {
-		return err
+	if bench.Name != eval.Spider2 { // whose gold tables can be compared without a database
+		if err := bench.RequireDatabases(bench.Examples); err != nil {
+			return err
+		}
 	}
 	exec, err := eval.NewExecutor(o.workers, o.deadlines)
 	if err != nil {
@@ -77,16 +78,6 @@ func selftest(ctx context.Context, env Env, o evalSelftestOptions) error {
 	return err
 }
 
-func withGold(examples []eval.Example) []eval.Example {
-	var out []eval.Example
-	for _, ex := range examples {
-		if ex.Gold != "" {
-			out = append(out, ex)
-		}
-	}
-	return out
-}
-
 func selfReport(ctx context.Context, env Env, b *benchmark, exec *eval.Executor, o benchmarkOptions) (*selftestReport, error) {
 	report := &selftestReport{Dataset: b.Name + " " + b.Split, Digest: b.Digest, Questions: len(b.Examples), Failed: []spider.Finding{}, Doubtful: []spider.Finding{}}
 	if b.Name == eval.Spider {
@@ -98,34 +89,23 @@ func selfReport(ctx context.Context, env Env, b *benchmark, exec *eval.Executor,
 		report.Right = report.Questions - len(found.Failed)
 		return report, nil
 	}
-	scorer, err := b.scorer(exec, o)
+	test, err := newSelfTester(b, exec, o)
 	if err != nil {
 		return nil, err
 	}
 	line := progress.New(env.Stderr, "selftest", "questions")
 	defer line.Done("")
 	failed, doubtful := make([]spider.Finding, len(b.Examples)), make([]spider.Finding, len(b.Examples))
-	var mu sync.Mutex
-	done := 0
+	var done atomic.Int64
 	err = inParallel(ctx, len(b.Examples), func(i int) error {
 		ex := b.Examples[i]
-		score, err := scorer.Score(ctx, ex, ex.Gold)
+		failures, doubts, err := test(ctx, ex)
 		if err != nil {
 			return err
 		}
-		doubts, err := eval.GoldDoubts(ctx, exec, ex)
-		if err != nil {
-			return err
-		}
-		if !score.Right() {
-			evidence := strings.TrimSpace(strings.Join([]string{string(score.Official), score.Message, score.OfficialNote}, " "))
-			failed[i] = spider.Finding{ID: ex.ID, DB: ex.DB, Gold: ex.Gold, Doubts: []eval.Doubt{{Kind: string(score.Official), Evidence: evidence}}}
-		}
+		failed[i] = spider.Finding{ID: ex.ID, DB: ex.DB, Gold: ex.Gold, Doubts: failures}
 		doubtful[i] = spider.Finding{ID: ex.ID, DB: ex.DB, Gold: ex.Gold, Doubts: doubts}
-		mu.Lock()
-		defer mu.Unlock()
-		done++
-		line.Set(int64(done), int64(len(b.Examples)))
+		line.Set(done.Add(1), int64(len(b.Examples)))
 		return nil
 	})
 	for i := range failed {
@@ -138,6 +118,55 @@ func selfReport(ctx context.Context, env Env, b *benchmark, exec *eval.Executor,
 	}
 	report.Right = report.Questions - len(report.Failed)
 	return report, err
+}
+
+// selfTester says of one question why its gold is not right as its own prediction, and what is doubtful about it.
+type selfTester func(ctx context.Context, ex eval.Example) (failures, doubts []eval.Doubt, err error)
+
+// newSelfTester scores gold queries; for Spider2 gold tables, and where query and database are there, the query against
+// its table, which is a doubt when they differ.
+func newSelfTester(b *benchmark, exec *eval.Executor, o benchmarkOptions) (selfTester, error) {
+	scorer, err := b.scorer(exec, o)
+	if err != nil {
+		return nil, err
+	}
+	if b.Name != eval.Spider2 {
+		return func(ctx context.Context, ex eval.Example) (failures, doubts []eval.Doubt, err error) {
+			if failures, err = selfFailures(ctx, scorer, ex, ex.Gold); err == nil {
+				doubts, err = eval.GoldDoubts(ctx, exec, ex)
+			}
+			return failures, doubts, err
+		}, nil
+	}
+	tables := spider2.NewScorer(nil, b.gold, spider2.CSVMode)
+	return func(ctx context.Context, ex eval.Example) (failures, doubts []eval.Doubt, err error) {
+		table, err := b.gold.Table(ex.ID)
+		if err != nil {
+			return []eval.Doubt{{Kind: string(eval.GoldFailed), Evidence: err.Error()}}, nil, nil
+		}
+		if failures, err = selfFailures(ctx, tables, ex, table); err != nil || ex.Gold == "" || b.RequireDatabases([]eval.Example{ex}) != nil {
+			return failures, nil, err
+		}
+		different, err := selfFailures(ctx, scorer, ex, ex.Gold)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, d := range different {
+			doubts = append(doubts, eval.Doubt{Kind: "gold_sql", Evidence: "the published gold query does not give the gold table: " + d.Evidence})
+		}
+		more, err := eval.GoldDoubts(ctx, exec, ex)
+		return failures, append(doubts, more...), err
+	}, nil
+}
+
+// selfFailures is why a gold is not right as its own prediction; nothing when it is.
+func selfFailures(ctx context.Context, scorer eval.Scorer, ex eval.Example, gold string) ([]eval.Doubt, error) {
+	score, err := scorer.Score(ctx, ex, gold)
+	if err != nil || score.Right() {
+		return nil, err
+	}
+	evidence := strings.TrimSpace(strings.Join([]string{string(score.Official), score.Message, score.OfficialNote}, " "))
+	return []eval.Doubt{{Kind: string(score.Official), Evidence: evidence}}, nil
 }
 
 // inParallel calls f for 0 … n-1 from as many goroutines as there are CPUs, and returns the first error.

@@ -122,6 +122,19 @@ func TestEvalSelftest(t *testing.T) {
 	}
 }
 
+// Spider2's gold tables are right as their own predictions, without any database; a gold query that does not give its table
+// is doubtful.
+func TestEvalSelftestSpider2(t *testing.T) {
+	data := testenv.Shared(t, "data", "spider2")
+	var report selftestReport
+	if err := json.Unmarshal([]byte(evalOK(t, "selftest", "--dataset", "spider2", "--data", data, "--json")), &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.Questions == 0 || report.Right != report.Questions {
+		t.Errorf("%d of %d gold tables are right as their own predictions: %+v", report.Right, report.Questions, report.Failed)
+	}
+}
+
 func TestDataLayout(t *testing.T) {
 	for dataset, dir := range map[string]string{
 		eval.Spider: testenv.Shared(t, "data", "spider"), eval.BIRD: testenv.Shared(t, "data", "bird"), eval.Spider2: testenv.Shared(t, "data", "spider2"),
