@@ -3,6 +3,7 @@ package engine
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -21,13 +22,25 @@ import (
 // end of all tests. The process says what it begins and how it ended; the parent starts it again behind a crash.
 
 const (
-	victimEnv = "QUERN_TEST_VICTIM" // "MODEL KIND FIRST COUNT": TestMain then loads broken copies of MODEL
+	victimEnv = "QUERN_TEST_VICTIM" // a job as JSON: TestMain then loads broken copies of a file
 	patience  = 30 * time.Second    // longer without a word is a hang
 )
 
+// job says which broken copies of a file a process is to load.
+type job struct {
+	Path, Kind   string // "cut" or "flip"
+	First, Count int
+	Base         string // the model for which Path is an adapter; "" when Path is a model
+}
+
 func TestMain(m *testing.M) {
-	if job := os.Getenv(victimEnv); job != "" {
-		os.Exit(victim(job))
+	if text := os.Getenv(victimEnv); text != "" {
+		var j job
+		if err := json.Unmarshal([]byte(text), &j); err != nil {
+			panic(err)
+		}
+		victim(j)
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -78,101 +91,111 @@ func headerSize(path string) (int, error) {
 	return int(info.Size() - data), nil
 }
 
-func victim(job string) int {
-	fields := strings.Fields(job)
-	path, kind := strings.ReplaceAll(fields[0], "\x1f", " "), fields[1]
-	first, _ := strconv.Atoi(fields[2])
-	count, _ := strconv.Atoi(fields[3])
-	model, err := os.ReadFile(path)
+func victim(j job) {
+	file, err := os.ReadFile(j.Path)
 	if err != nil {
 		panic(err)
 	}
-	header, err := headerSize(path)
+	header, err := headerSize(j.Path)
 	if err != nil {
 		panic(err)
 	}
 	broken := filepath.Join(os.Getenv("TMPDIR"), "broken.gguf")
-	for i := first; i < first+count; i++ {
-		if err := os.WriteFile(broken, breakage(kind, i, model, header), 0o600); err != nil {
+	for i := j.First; i < j.First+j.Count; i++ {
+		if err := os.WriteFile(broken, breakage(j.Kind, i, file, header), 0o600); err != nil {
 			panic(err)
 		}
 		fmt.Printf("begin %d\n", i)
-		fmt.Printf("end %d %s\n", i, strings.ReplaceAll(outcome(broken), "\n", " // "))
+		how := "loaded"
+		if err := use(broken, j.Base); err != nil {
+			how = "error " + err.Error()
+		}
+		fmt.Printf("end %d %s\n", i, strings.ReplaceAll(how, "\n", " // "))
 	}
-	return 0
 }
 
-// outcome loads a file and, where that works, generates a little with it.
-func outcome(path string) string {
-	m, err := Load(context.Background(), path, LoadOptions{})
+// use loads a model, or an adapter for base, and where that works generates a little with it.
+func use(path, base string) error {
+	ctx := context.Background()
+	model := path
+	if base != "" {
+		model = base
+	}
+	m, err := Load(ctx, model, LoadOptions{})
 	if err != nil {
-		return "error " + err.Error()
+		return err
 	}
 	defer m.Close()
+	opt := EngineOptions{ContextLength: 64, Threads: 1}
+	if base != "" {
+		a, err := m.LoadAdapter(ctx, path)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		opt.Adapters = []AdapterScale{{a, 1}}
+	}
 	if t, err := m.ChatTemplate(); err == nil {
 		t.Render(Chat{Messages: []byte(`[{"role": "user", "content": "hi"}]`)})
 	}
 	ids, err := m.Tokenize([]Segment{{Text: "How many singers?"}})
-	if err != nil {
-		return "error " + err.Error()
+	if err != nil || len(ids) == 0 {
+		return err
 	}
-	if len(ids) == 0 {
-		return "loaded, but tokenizes to nothing"
-	}
-	e, err := m.NewEngine(context.Background(), EngineOptions{ContextLength: 64, Threads: 1})
+	e, err := m.NewEngine(ctx, opt)
 	if err != nil {
-		return "error " + err.Error()
+		return err
 	}
 	defer e.Close()
-	s, err := e.Generate(context.Background(), Request{Prompt: ids, MaxTokens: 2})
+	s, err := e.Generate(ctx, Request{Prompt: ids, MaxTokens: 2})
 	if err != nil {
-		return "error " + err.Error()
+		return err
 	}
-	if _, err := s.Wait(); err != nil {
-		return "error " + err.Error()
-	}
-	return "loaded"
+	_, err = s.Wait()
+	return err
 }
 
-// runVictims loads count broken copies of a model and reports crashes, hangs and errors that are no single line naming
-// the file.
-func runVictims(t *testing.T, model, kind string, count int) {
-	loaded, refused := 0, 0
-	reasons := map[string]int{}
-	for next := 0; next < count; {
-		done, how := runVictim(t, model, kind, next, count-next, func(text string) {
+// runVictims loads broken copies of a file and reports crashes, hangs, and errors that are not one line.
+func runVictims(t *testing.T, j job) {
+	name, count, loaded, refused := filepath.Base(j.Path), j.Count, 0, 0
+	left := map[string]int{}
+	for j.Count > 0 {
+		done, how := runVictim(t, j, func(text string) {
 			reason, isError := strings.CutPrefix(text, "error ")
 			switch {
 			case !isError:
 				loaded++
 			case strings.Contains(text, " // "):
-				t.Errorf("%s: the error has several lines: %s", filepath.Base(model), text)
+				t.Errorf("%s: the error has several lines: %s", name, text)
 			default:
 				refused++
 				if strings.Contains(reason, "own check failed") {
-					reasons[reason]++
+					left[reason]++
 				}
 			}
 		})
-		next += done
-		if next < count {
-			t.Errorf("%s, %s %d: %s", filepath.Base(model), kind, next, how)
-			next++
+		j.First, j.Count = j.First+done, j.Count-done
+		if j.Count > 0 {
+			t.Errorf("%s, %s %d: %s", name, j.Kind, j.First, how)
+			j.First, j.Count = j.First+1, j.Count-1
 		}
 	}
-	t.Logf("%s: %d %s copies: %d refused, %d loaded", filepath.Base(model), count, kind, refused, loaded)
-	for reason, n := range reasons {
+	t.Logf("%s: %d %s copies: %d refused, %d loaded", name, count, j.Kind, refused, loaded)
+	for reason, n := range left {
 		t.Logf("  left to llama.cpp's own checks: %d × %s", n, reason)
 	}
 }
 
 // runVictim runs one process until it is through, or dies. done is how many copies it got through, how is why it died.
-func runVictim(t *testing.T, model, kind string, first, count int, report func(string)) (done int, how string) {
+func runVictim(t *testing.T, j job, report func(string)) (done int, how string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir(),
-		fmt.Sprintf("%s=%s %s %d %d", victimEnv, strings.ReplaceAll(model, " ", "\x1f"), kind, first, count))
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), victimEnv+"="+string(text))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
@@ -209,7 +232,7 @@ func brokenCount(t *testing.T, otherwise int) int {
 }
 
 func TestCutFiles(t *testing.T) {
-	runVictims(t, tinyModel(t), "cut", brokenCount(t, 200))
+	runVictims(t, job{Path: tinyModel(t), Kind: "cut", Count: brokenCount(t, 200)})
 }
 
 func TestFlippedHeaders(t *testing.T) {
@@ -222,7 +245,14 @@ func TestFlippedHeaders(t *testing.T) {
 		models = append(models, more...)
 	})
 	for _, path := range models {
-		runVictims(t, path, "flip", brokenCount(t, 2000)/len(models)+1)
+		runVictims(t, job{Path: path, Kind: "flip", Count: brokenCount(t, 2000)/len(models) + 1})
+	}
+}
+
+func TestBrokenAdapters(t *testing.T) {
+	adapter := exportAdapter(t, testenv.OracleInputs(t, "models", "merged", "q2-lora-r8"), "qwen2-tiny")
+	for _, kind := range []string{"cut", "flip"} {
+		runVictims(t, job{Path: adapter, Kind: kind, Count: brokenCount(t, 200), Base: floatModels(t)["qwen2-tiny"]})
 	}
 }
 

@@ -2,8 +2,8 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"strings"
+	"unicode"
 )
 
 // The kinds of failure that callers branch on, with errors.Is.
@@ -32,11 +32,25 @@ type Error struct {
 	Err  error  // the cause in words
 }
 
+// Error is one line without control characters: files can put anything into names that an error quotes.
 func (e *Error) Error() string {
-	if e.Path == "" || strings.Contains(e.Err.Error(), e.Path) { // once is enough
-		return fmt.Sprintf("%s: %v", e.Op, e.Err)
+	cause := printable(e.Err.Error())
+	if e.Path == "" || strings.Contains(cause, e.Path) { // once is enough
+		return e.Op + ": " + cause
 	}
-	return fmt.Sprintf("%s %s: %v", e.Op, e.Path, e.Err)
+	return e.Op + " " + printable(e.Path) + ": " + cause
+}
+
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case unicode.IsControl(r):
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // Unwrap gives the kind and the cause, so that errors.Is sees both.
