@@ -2,7 +2,6 @@ package arch
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -70,11 +69,13 @@ type Model struct {
 // config decides.
 func NewModel(c *Config, names []string) (*Model, error) {
 	m := &Model{Config: c, byGGUF: map[string]*Tensor{}, byHF: map[string]*Tensor{}}
-	b := builder{c: c}
+	b := builder{c: c, names: map[string]bool{}}
 	m.NumMTP = c.MTPLayers
 	if names != nil {
 		m.NumMTP = countMTP(names)
-		b.fusedExperts = slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, "mlp.experts.gate_up_proj") })
+	}
+	for _, name := range names {
+		b.names[name] = true
 	}
 	b.model(m.NumMTP)
 	m.Tensors = b.tensors

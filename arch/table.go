@@ -9,10 +9,10 @@ import (
 // builder writes the table down, model part by model part. Names on the left are the checkpoint's, on the right
 // GGUF's (llama.cpp: gguf-py/gguf/tensor_mapping.py, src/llama-arch.cpp); shapes are the checkpoint's.
 type builder struct {
-	c            *Config
-	fusedExperts bool // experts are stored in two tensors for all, not in three for each
-	mtp          bool // what is added belongs to multi-token prediction
-	tensors      []Tensor
+	c       *Config
+	names   map[string]bool // of the checkpoint's tensors; empty for a GGUF
+	mtp     bool            // what is added belongs to multi-token prediction
+	tensors []Tensor
 }
 
 func (b *builder) add(hf, gguf string, shape ...int64) *Tensor {
@@ -115,7 +115,7 @@ func (b *builder) linearAttention(hf, gguf string) {
 func (b *builder) experts(hf, gguf string) {
 	c := b.c
 	b.add(hf+"gate.weight", gguf+"ffn_gate_inp.weight", c.Experts, c.Hidden).F32 = true
-	if b.fusedExperts {
+	if b.names[hf+"experts.gate_up_proj"] { // two tensors for all experts instead of three for each
 		b.fused(hf+"experts.gate_up_proj", gguf+"ffn_gate_exps.weight", 0)
 		b.fused(hf+"experts.gate_up_proj", gguf+"ffn_up_exps.weight", c.ExpertFFN)
 		b.add(hf+"experts.down_proj", gguf+"ffn_down_exps.weight", c.Experts, c.Hidden, c.ExpertFFN)

@@ -17,8 +17,12 @@ type File struct {
 	done bool
 }
 
-// Create starts a file that will be called path. An existing file of that name stays until Commit replaces it.
+// Create starts a file that will be called path. An existing file of that name stays until Commit replaces it; a
+// folder or a device is refused.
 func Create(path string) (*File, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("create %s: there is something of that name that is no file", path)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", path, err)

@@ -74,6 +74,11 @@ func TestDiscard(t *testing.T) {
 	if _, err := Create(filepath.Join(dir, "none", "out")); err == nil {
 		t.Error("a file in a folder that is not there was created")
 	}
+	for _, path := range []string{dir, os.DevNull} {
+		if _, err := Create(path); err == nil {
+			t.Errorf("%s would be replaced by a file", path)
+		}
+	}
 }
 
 func TestDir(t *testing.T) {
