@@ -74,5 +74,8 @@ func (t thread) cpuTime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// lowerPriority gives the thread the lowest priority, which it cannot take back.
-func (t thread) lowerPriority() { unix.Setpriority(unix.PRIO_PROCESS, int(t), 19) }
+// lowerPriority makes the thread run only where nobody else wants to (SCHED_IDLE), which it cannot take back. Nice values would not
+// do: a thread that wakes up waits for the time slice of one with a lower priority.
+func (t thread) lowerPriority() {
+	unix.SchedSetAttr(int(t), &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0)
+}

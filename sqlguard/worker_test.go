@@ -166,7 +166,7 @@ func TestProgramWithoutRunWorker(t *testing.T) {
 // TestInterference runs 64 queries at once over 16 databases, alone and among endless queries, LIKE bombs and memory bombs. All
 // good ones give their rows; the log has the throughput of both runs.
 func TestInterference(t *testing.T) {
-	const databases, lanes, each = 16, 64, 15
+	const databases, lanes, each = 16, 64, 10
 	pool, err := sqlguard.NewPool(0)
 	if err != nil {
 		t.Fatal(err)
