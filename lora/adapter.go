@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"quern/safetensors"
 	"quern/tensor"
@@ -101,6 +102,9 @@ func (a *Adapter) group(tensors []tensor.Stored) error {
 	adapterName := ""
 	for i := range tensors {
 		t := &tensors[i]
+		if hasControl(t.Name) {
+			return fmt.Errorf("a tensor's name has control characters: %q", t.Name)
+		}
 		k, err := parseKey(t.Name)
 		if err != nil {
 			return err
@@ -126,6 +130,9 @@ func (a *Adapter) group(tensors []tensor.Stored) error {
 	}
 	return nil
 }
+
+// hasControl tells whether a text from a stranger's file would do things to a terminal.
+func hasControl(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
 
 // has tells whether the module has a tensor of that role.
 func (m *Module) has(r role) bool { return m.tensors[r] != nil }

@@ -347,6 +347,11 @@ func (p *configParser) checkUnread(f member) {
 
 // check looks at fields together, as LoraConfig does.
 func (c *Config) check() error {
+	for _, text := range append([]string{c.BaseModel, c.Revision, c.PEFTVersion}, c.Targets.Modules.names...) {
+		if hasControl(text) {
+			return fmt.Errorf("a value has control characters: %q", text)
+		}
+	}
 	switch {
 	case c.Bias != "none" && c.Bias != "all" && c.Bias != "lora_only":
 		return fmt.Errorf(`bias is %q; PEFT knows "none", "all" and "lora_only"`, c.Bias)

@@ -36,7 +36,9 @@ func FuzzKey(f *testing.F) {
 		if err == nil && (k.module == "" || k.role == "" || !strings.Contains(name, strings.SplitN(k.module, ".", 2)[0])) {
 			t.Errorf("%q: %+v", name, k)
 		}
-		rootless(name)
+		if tail := rootless(name); !strings.HasSuffix(name, tail) {
+			t.Errorf("%q is not the end of %q", tail, name)
+		}
 	})
 }
 

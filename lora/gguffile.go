@@ -88,8 +88,15 @@ func (m *merger) layout(specs []tensor.Spec) (*gguf.Layout, error) {
 	meta := slices.Clone(m.Base.gguf.Meta)
 	meta = slices.DeleteFunc(meta, func(kv gguf.KV) bool { return isSplitKey(kv.Key) })
 	meta.Set(LineageKey, string(record))
+	if number, ok := fileTypes[m.o.Type]; ok && mainTypeOf(specs) == m.o.Type {
+		meta.Set("general.file_type", number)
+	}
 	return gguf.NewLayout(meta, specs)
 }
+
+// fileTypes are the numbers of general.file_type (llama.h: enum llama_ftype) for what a merge can store.
+var fileTypes = map[tensor.DType]uint32{tensor.F32: 0, tensor.F16: 1, tensor.Q4_0: 2, tensor.Q4_1: 3, tensor.Q8_0: 7,
+	tensor.Q5_0: 8, tensor.Q5_1: 9, tensor.BF16: 32}
 
 // isSplitKey tells the metadata of a part of a split file; the output is one file.
 func isSplitKey(key string) bool {

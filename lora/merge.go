@@ -161,10 +161,19 @@ func (m *merger) checkpointType(w *Weight, edits []stagedEdit) (tensor.DType, er
 
 // mainType is the type of most of the values.
 func (b *Base) mainType() tensor.DType {
+	var specs []tensor.Spec
+	for _, w := range b.Weights {
+		specs = append(specs, w.Spec)
+	}
+	return mainTypeOf(specs)
+}
+
+func mainTypeOf(specs []tensor.Spec) tensor.DType {
 	count := map[tensor.DType]int64{}
 	best := tensor.Invalid
-	for _, w := range b.Weights {
-		count[w.DType] += w.rows * w.width
+	for _, s := range specs {
+		n, _ := s.Shape.Elements() // checked when it was read
+		count[s.DType] += n
 	}
 	for _, t := range sortedKeys(count) {
 		if best == tensor.Invalid || count[t] > count[best] {

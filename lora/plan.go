@@ -452,6 +452,9 @@ func columns(w *Weight, edits []stagedEdit) func(stored tensor.DType, visit func
 // there must be LoRA tensors, and each of its names must stand for something.
 func (s *stagePlanner) checkDeclared() error {
 	c := s.Adapter.Config
+	if missing := s.biasesWithoutTensors(); len(missing) > 0 {
+		return fmt.Errorf("its bias is %q, but it holds no trained bias for %s%s; is the adapter whole?", c.Bias, missing[0], ellipsis(len(missing) > 1))
+	}
 	if missing := s.targetsWithoutTensors(); len(missing) > 0 {
 		return fmt.Errorf("its configuration targets %d modules that it holds no tensors for: %s%s; is the adapter whole?",
 			len(missing), strings.Join(missing[:min(3, len(missing))], ", "), ellipsis(len(missing) > 3))
@@ -476,6 +479,24 @@ func (s *stagePlanner) checkDeclared() error {
 		return fmt.Errorf("trainable_token_indices is set, but the adapter holds no trained tokens")
 	}
 	return nil
+}
+
+// biasesWithoutTensors lists the modules of the language model whose bias was trained, but is not in the adapter.
+func (s *stagePlanner) biasesWithoutTensors() []string {
+	c := s.Adapter.Config
+	var missing []string
+	for _, w := range s.Base.Weights {
+		key, isBias := strings.CutSuffix(w.Key, ".bias")
+		if !isBias || w.part != partText || c.Bias == "none" {
+			continue
+		}
+		m := s.module(key)
+		adapted := m != nil && (m.isLinear() || m.isEmbedding())
+		if (c.Bias == "all" || adapted) && (m == nil || !m.has(roleBias) && !m.has(roleBaseBias)) {
+			missing = append(missing, key)
+		}
+	}
+	return missing
 }
 
 // targetsWithoutTensors lists the linear layers of the language model that the configuration puts LoRA on, but for
