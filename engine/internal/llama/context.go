@@ -227,9 +227,6 @@ func (c *Context) SeqLen(seq int32) int {
 	return int(C.llama_memory_seq_pos_max(c.mem, C.llama_seq_id(seq))) + 1
 }
 
-// Clear empties all sequences (llama_memory_clear).
-func (c *Context) Clear() { C.llama_memory_clear(c.mem, true) }
-
 // Logits copies the logits of a batch row of the last Decode to dst and returns it.
 func (c *Context) Logits(dst []float32, row int) ([]float32, error) {
 	x := C.llama_get_logits_ith(c.c, C.int32_t(row))

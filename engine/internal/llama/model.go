@@ -79,21 +79,11 @@ func (m *Model) Close() {
 // Sizes are the log lines of the load that name buffer sizes.
 func (m *Model) Sizes() string { return m.sizes }
 
-func (m *Model) ContextTrain() int { return int(C.llama_model_n_ctx_train(m.c)) }
-func (m *Model) Layers() int       { return int(C.llama_model_n_layer(m.c)) }
-func (m *Model) Parameters() uint64 {
-	return uint64(C.llama_model_n_params(m.c))
-}
-func (m *Model) Size() uint64      { return uint64(C.llama_model_size(m.c)) }
 func (m *Model) IsHybrid() bool    { return bool(C.llama_model_is_hybrid(m.c)) }
 func (m *Model) IsRecurrent() bool { return bool(C.llama_model_is_recurrent(m.c)) }
+func (m *Model) IsDiffusion() bool { return bool(C.llama_model_is_diffusion(m.c)) }
 func (m *Model) HasEncoder() bool  { return bool(C.llama_model_has_encoder(m.c)) }
 func (m *Model) HasDecoder() bool  { return bool(C.llama_model_has_decoder(m.c)) }
-func (m *Model) IsDiffusion() bool { return bool(C.llama_model_is_diffusion(m.c)) }
-func (m *Model) FileType() string  { return C.GoString(C.llama_ftype_name(C.llama_model_ftype(m.c))) }
-func (m *Model) ChatTemplate() string {
-	return C.GoString(C.llama_model_chat_template(m.c, nil)) // "" for NULL
-}
 
 // Meta are the scalar values of the file's header as text, in the file's order (llama_model_meta_…_by_index).
 func (m *Model) Meta() (keys []string, values map[string]string) {
