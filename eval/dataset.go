@@ -70,6 +70,9 @@ func Shard(examples []Example, i, n int) []Example {
 	for _, ex := range examples {
 		size[ex.DB]++
 	}
+	if len(size) < n { // too few databases to go round: parts of one
+		return examples[len(examples)*(i-1)/n : len(examples)*i/n]
+	}
 	dbs := sortedKeys(size)
 	sort.SliceStable(dbs, func(a, b int) bool { return size[dbs[a]] > size[dbs[b]] })
 	load, part := make([]int, n), map[string]int{}

@@ -132,11 +132,15 @@ var weightSuffixes = []string{".safetensors", ".safetensors.index.json", ".bin",
 // copyOthers copies what is beside the weights: tokenizer, template, generation_config and whatever else. Other forms
 // of the base's weights are left out, since they are not the merged model's.
 func (m *merger) copyOthers(dir string) error {
-	return filepath.WalkDir(m.Base.Path, func(path string, entry fs.DirEntry, err error) error {
+	base, err := filepath.EvalSymlinks(m.Base.Path) // WalkDir does not enter a folder that is a link
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(base, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(m.Base.Path, path)
+		name, err := filepath.Rel(base, path)
 		if err != nil || name == "." {
 			return err
 		}
