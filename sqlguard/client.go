@@ -35,6 +35,7 @@ type worker struct {
 	number  uint64   // of the last request that can be cancelled
 	served  int
 	dead    bool
+	loan    uint64 // counts how often it was given back; guarded by Pool.mu, and constant while lent
 
 	controlMu sync.Mutex
 	busy      uint64 // number of the request at hand, 0: none
@@ -226,12 +227,13 @@ func (w *worker) replies(timeout time.Duration, each func(byte, []byte) error) e
 type workerRunner struct {
 	pool   *Pool
 	worker *worker
+	loan   uint64
 	db     uint32
 }
 
 // statement calls with the limits, and turns a worker's death into a Failure.
 func (r *workerRunner) statement(ctx context.Context, kind byte, l Limits, each func(byte, []byte) error, payload []byte) (*Failure, error) {
-	slow := time.AfterFunc(slowAfter, func() { r.pool.setAside(r.worker) })
+	slow := time.AfterFunc(slowAfter, func() { r.pool.setAside(r.worker, r.loan) })
 	defer slow.Stop()
 	err := r.worker.call(ctx, kind, l.Timeout, each, appendLimits(appendUint32(nil, r.db), l), payload)
 	switch {

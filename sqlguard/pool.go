@@ -197,11 +197,12 @@ func (p *Pool) stopWaiting(r *request) {
 	}
 }
 
-// setAside lets another statement run in this one's place: it is slow, or a session holds the worker.
-func (p *Pool) setAside(w *worker) {
+// setAside lets another statement run in this one's place: it is slow, or a session holds the worker. It may come late, when
+// that loan of the worker is over.
+func (p *Pool) setAside(w *worker, loan uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.aside[w] {
+	if w.loan == loan && !p.aside[w] {
 		p.aside[w] = true
 		p.active--
 		p.balance()
@@ -220,6 +221,7 @@ func (p *Pool) yield() {
 func (p *Pool) giveBack(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	w.loan++
 	if p.aside[w] {
 		delete(p.aside, w)
 	} else {
@@ -242,7 +244,7 @@ func (p *Pool) lend(ctx context.Context, ref *dbRef) (runner, error) {
 		}
 		err = w.open(ctx, ref)
 		if err == nil {
-			return &workerRunner{pool: p, worker: w, db: ref.id}, nil
+			return &workerRunner{pool: p, worker: w, loan: w.loan, db: ref.id}, nil
 		}
 		p.giveBack(w)
 		if !isDeath(err) || try == 3 { // something else may have ended it
@@ -256,10 +258,12 @@ func (p *Pool) takeBack(r runner) { p.giveBack(r.(*workerRunner).worker) }
 // pin lends a connection of its own for long: the worker does not count as ready.
 func (p *Pool) pin(ctx context.Context, ref *dbRef) (runner, error) {
 	r, err := p.lend(ctx, ref)
-	if err == nil {
-		p.setAside(r.(*workerRunner).worker)
+	if err != nil {
+		return nil, err
 	}
-	return r, err
+	wr := r.(*workerRunner)
+	p.setAside(wr.worker, wr.loan)
+	return r, nil
 }
 
 func (p *Pool) unpin(r runner) {

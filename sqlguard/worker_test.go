@@ -40,7 +40,9 @@ func alive(pid int) bool {
 }
 
 func TestWorkersThatDieAreReplaced(t *testing.T) {
-	g := open(t, create(t, shop...), sqlguard.AskPolicy())
+	policy := sqlguard.AskPolicy()
+	policy.Limits.Timeout = time.Minute
+	g := open(t, create(t, shop...), policy)
 	pool := sqlguard.PoolOf(g)
 	for range 5 {
 		eventually(t, "two idle workers", func() bool { return len(pool.IdleWorkers()) >= 2 })
