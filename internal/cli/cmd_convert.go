@@ -114,7 +114,7 @@ func findCheckpoint(name string) (dir, short string, err error) {
 	}
 	ref, err := hub.ParseRef(name)
 	if err != nil {
-		return "", "", fmt.Errorf("no checkpoint %s: no such folder", name)
+		return "", "", fmt.Errorf("%s: no such file or folder, nor the id of a model on the hub", name)
 	}
 	cache, err := hub.DefaultCache()
 	if err != nil {

@@ -70,7 +70,7 @@ func TestFormatCommandsRefuse(t *testing.T) {
 		{[]string{"convert", dir, "--type", "q4_k_m"}, exitUsage, "quern quantize"},
 		{[]string{"convert", dir, "--nonsense"}, exitUsage, "nonsense"},
 		{[]string{"convert", dir}, exitFailed, "no config.json"},
-		{[]string{"convert", "/no/such/folder"}, exitFailed, "no such folder"},
+		{[]string{"convert", "/no/such/folder"}, exitFailed, "no such file or folder"},
 		{[]string{"inspect"}, exitUsage, "takes one file"},
 		{[]string{"inspect", text}, exitFailed, "neither GGUF"},
 		{[]string{"quantize", text}, exitUsage, "possible are"},

@@ -206,14 +206,14 @@ func memoryLines(line func(label, format string, args ...any), m *inspect.Memory
 		line("", "%s: %s, %s of it free", d.Name, sizeText(d.Total), sizeText(d.Free))
 	}
 	for _, f := range m.Fits {
-		lanes := fmt.Sprintf("%d conversations at once", f.Lanes)
+		lanes, each := fmt.Sprintf("%d conversations at once", f.Lanes), " each"
 		if f.Lanes == 1 {
-			lanes = "one conversation"
+			lanes, each = "one conversation", ""
 		}
 		if f.Tokens == 0 {
 			line("", "%s: does not fit", lanes)
 		} else {
-			line("", "%s: up to %d tokens each", lanes, f.Tokens)
+			line("", "%s: up to %d tokens%s", lanes, f.Tokens, each)
 		}
 	}
 }
