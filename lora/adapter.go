@@ -146,7 +146,7 @@ func (m *Module) trained() bool {
 	return m.isLinear() || m.isEmbedding() || m.has(roleTokens) || m.has(roleWeight) || m.has(roleBias) || m.has(roleBaseBias)
 }
 
-// factorsOf returns the two factors' roles: A and B, or those of an embedding.
+// factorRoles returns the two factors' roles: A and B, or those of an embedding.
 func (m *Module) factorRoles() (a, b role) {
 	if m.isEmbedding() {
 		return roleEmbedA, roleEmbedB

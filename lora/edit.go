@@ -77,7 +77,7 @@ type loadedLowRank struct {
 }
 
 func (l *loadedLowRank) apply(x []float32, first int) {
-	l.eachRow(len(x)/l.cols, first, func(i int, delta []float32) {
+	l.eachRow(make([]float32, rowGroup*l.width()), len(x)/l.cols, first, func(i int, delta []float32) {
 		row := x[i*l.cols : (i+1)*l.cols]
 		for j, d := range delta {
 			row[j] += d
@@ -85,10 +85,9 @@ func (l *loadedLowRank) apply(x []float32, first int) {
 	})
 }
 
-// eachRow computes the delta of n rows from first on.
-func (l *loadedLowRank) eachRow(n, first int, f func(i int, delta []float32)) {
+// eachRow computes the delta of n rows from first on. scratch is for rowGroup rows of the padded width.
+func (l *loadedLowRank) eachRow(scratch []float32, n, first int, f func(i int, delta []float32)) {
 	width := l.width()
-	scratch := make([]float32, rowGroup*width)
 	for at := 0; at < n; at += rowGroup {
 		l.compute(scratch, first+at)
 		for i := range min(rowGroup, n-at) {

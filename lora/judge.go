@@ -14,7 +14,7 @@ type Evidence string
 const (
 	ByHubID       Evidence = "hub id"      // the adapter names the hub id that the base carries
 	ByFingerprint Evidence = "fingerprint" // a person gave the base's fingerprint
-	ByLineage     Evidence = "lineage"     // the base is recorded, by content, as what the adapter names
+	ByLineage     Evidence = "lineage"     // the base is recorded, by content, as the output of the stage before
 	ByChain       Evidence = "chain"       // a person gave the adapter right after the stage that makes its base
 	ByNothing     Evidence = "none"        // a person accepted the mismatch
 )
@@ -102,16 +102,22 @@ func (p *Plan) evidence(i int, o JudgeOptions) (Judgement, string) {
 	return nothing, fmt.Sprintf("it was trained on %s, and the base %s", named, p.baseIdentity())
 }
 
-// lineageEvidence is for a base that is a recorded merge: the adapter must name that merge's output.
+// lineageEvidence is for a base that is a recorded merge. Such a base is to what is recorded in it as the stages before
+// an adapter are to it in a chain, so the rules are the same: an adapter that was trained on an intermediate of the
+// training machine may go on it, and one that names the base of a recorded stage, or any hub id, may not. An adapter
+// that names the output as the record does is beyond doubt.
 func lineageEvidence(l *Lineage, named string) (Judgement, string) {
-	last := l.Stages[len(l.Stages)-1]
+	recorded := fmt.Sprintf("%s, the merge of %s into %s", l.Output.Name, adapterNames(l), rootName(l))
 	if named != "" && (named == l.Output.Name || path.Base(named) == path.Base(l.Output.Name)) {
-		return Judgement{Evidence: ByLineage, content: l.Output.Fingerprint,
-			Explanation: fmt.Sprintf("the base is recorded as %s: %s merged into %s", l.Output.Name, last.Adapter, rootName(l))}, ""
+		return Judgement{Evidence: ByLineage, content: l.Output.Fingerprint, Explanation: "the base is recorded as " + recorded}, ""
 	}
-	why := fmt.Sprintf("it was trained on %s; the base is a merge of %s into %s, recorded under the name %s",
-		quoted(named), adapterNames(l), rootName(l), quoted(l.Output.Name))
-	return Judgement{Evidence: ByNothing}, why
+	why := fmt.Sprintf("it was trained on %s, and the base is recorded as %s", quoted(named), recorded)
+	trainedBeside := slices.ContainsFunc(l.Stages, func(s StageRecord) bool { return strings.EqualFold(s.TrainedOn, named) })
+	if named == "" || isHubID(named) || trainedBeside || l.Mismatched() {
+		return Judgement{Evidence: ByNothing}, why
+	}
+	return Judgement{Evidence: ByLineage, content: l.Output.Fingerprint,
+		Explanation: fmt.Sprintf("the adapter names a private intermediate, %s, and the base is recorded as one: %s", named, recorded)}, ""
 }
 
 // chainEvidence is for an adapter after the first: that it is given there states that its base is what the stages

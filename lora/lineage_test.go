@@ -178,13 +178,16 @@ func TestCorrectBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, report := base, (*Report)(nil)
+	at, report, statement := base, (*Report)(nil), state(base)
 	for i, stage := range stages {
 		next := out("step") + string(rune('1'+i))
-		if report, err = tryMerge(t, at, next, state(at), stage); err != nil {
+		if report, err = tryMerge(t, at, next, statement, stage); err != nil {
 			t.Fatal(err)
 		}
-		at = next
+		at, statement = next, MergeOptions{} // from here on the record speaks
+	}
+	if report.Stages[0].Evidence != ByLineage {
+		t.Errorf("the last step: %+v", report.Stages)
 	}
 	if report.Fingerprint != chained.Fingerprint {
 		t.Errorf("the chain gives %s, step by step %s", chained.Fingerprint, report.Fingerprint)
@@ -209,8 +212,8 @@ func TestCorrectBase(t *testing.T) {
 	if byLineage.Stages[0].Evidence != ByLineage || byLineage.Fingerprint != chained.Fingerprint {
 		t.Errorf("by lineage: %+v", byLineage)
 	}
-	_, err = tryMerge(t, out("step1"), out("othername"), MergeOptions{}, last)
-	mismatch("an intermediate of another name", err)
+	_, err = tryMerge(t, out("step1"), out("again"), MergeOptions{}, first)
+	mismatch("the first stage on its own output", err)
 
 	// A record whose weights were changed afterwards shows nothing.
 	forged := reshard(t, intermediate, 3)
@@ -233,6 +236,8 @@ func TestCorrectBase(t *testing.T) {
 	if len(published.Warnings) == 0 || published.Fingerprint == chained.Fingerprint {
 		t.Errorf("the mismatch left no trace: %+v", published)
 	}
+	_, err = tryMerge(t, out("published"), out("onwrong"), MergeOptions{}, last)
+	mismatch("a private intermediate on a mismatched merge", err)
 	further, err := tryMerge(t, out("published"), out("further"), state(out("published")), first)
 	if err != nil {
 		t.Fatal(err)

@@ -211,7 +211,7 @@ func (m *merger) checkContent() error {
 		return nil
 	}
 	if m.judgements[0].Evidence == ByLineage {
-		return fmt.Errorf("not merged: the weights of %s (fingerprint %s) are not those that its lineage record was written for (%s): they were changed afterwards", m.Base.Path, base.short(), want)
+		return fmt.Errorf("not merged: the weights of %s (fingerprint %s) are not those that its lineage record was written for (%s): they were changed afterwards, or stored in a coarser type", m.Base.Path, base.short(), want)
 	}
 	return fmt.Errorf("not merged: the fingerprint of %s is %s, not %s: this is not the base that was meant", m.Base.Path, base.short(), want)
 }

@@ -186,7 +186,7 @@ func (s *stagePlanner) places(m *Module) (weight, bias *target, err error) {
 		return s.head, nil, nil
 	}
 	if key == "lm_head" && s.Base.tied() {
-		key = rootless(embedKey[:len(embedKey)-len(".weight")])
+		key = "embed_tokens"
 	}
 	find := func(key string) (*target, error) {
 		w, err := s.Base.lookup(key)
@@ -259,7 +259,7 @@ func (s *stagePlanner) addWhole(m *Module, r role, t *tensor.Stored, to *target)
 	w := to.source
 	if !t.Shape.Equal(w.Shape) {
 		n, err := t.Shape.Elements()
-		if err != nil || !w.IsVector() || n != w.width { // GGUF drops axes of 1
+		if err != nil || !w.isVector() || n != w.width { // GGUF drops axes of 1
 			return fmt.Errorf("%s is %v, but %s of the base is %v%s", r, t.Shape, w.Name, w.Shape, vocabularyHint(w, t.Shape))
 		}
 	}
@@ -275,8 +275,8 @@ func (s *stagePlanner) addWhole(m *Module, r role, t *tensor.Stored, to *target)
 	return nil
 }
 
-// IsVector tells whether a tensor has one axis only.
-func (w *Weight) IsVector() bool { return len(w.Shape) < 2 }
+// isVector tells whether a tensor has one axis only.
+func (w *Weight) isVector() bool { return len(w.Shape) < 2 }
 
 // addTokens adds the trained rows of an embedding. A head that is the embedding gets them with it.
 func (s *stagePlanner) addTokens(m *Module, t *tensor.Stored, to *target) error {

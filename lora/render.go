@@ -134,6 +134,7 @@ type renderer struct {
 	x       []float32
 	before  []float32
 	scratch []float32
+	rows    []float32
 }
 
 // block does one block: reads the base's rows, hashes them, changes them stage by stage, hashes and writes the result.
@@ -290,7 +291,8 @@ func (r *renderer) measure(j *job, t tensor.DType) error {
 func (r *renderer) addLowRank(j *job, l *loadedLowRank, data []byte, t tensor.DType, first int64) error {
 	rowBytes := l.cols * t.BlockBytes()
 	var stats changeStats
-	l.eachRow(len(data)/rowBytes, int(first), func(i int, delta []float32) {
+	r.rows = resize(r.rows, int64(rowGroup*l.width()))
+	l.eachRow(r.rows, len(data)/rowBytes, int(first), func(i int, delta []float32) {
 		row := data[i*rowBytes : (i+1)*rowBytes]
 		stats.add(addDelta(row, row, delta, t))
 	})
