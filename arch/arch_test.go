@@ -255,6 +255,50 @@ func TestConfigsThatCannotBe(t *testing.T) {
 	}
 }
 
+// TestRopeMetadata looks at position encodings that no reference file has, in both of the forms of config.json.
+func TestRopeMetadata(t *testing.T) {
+	const rest = `"num_hidden_layers":1,"hidden_size":64,"vocab_size":100,"num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":128,"intermediate_size":96`
+	const hybrid = rest + `,"linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":8,"linear_value_head_dim":8,"linear_conv_kernel_dim":4`
+	for name, c := range map[string]struct {
+		config string
+		want   map[string]any
+	}{
+		"yarn, older form": {`"architectures":["Qwen2ForCausalLM"],"rope_theta":1e6,"rope_scaling":{"type":"yarn","factor":4.0,"original_max_position_embeddings":32768},` + rest, map[string]any{
+			"qwen2.rope.scaling.type": "yarn", "qwen2.rope.scaling.factor": float32(4), "qwen2.rope.scaling.original_context_length": uint32(32768),
+			"qwen2.rope.freq_base": float32(1e6), "qwen2.rope.scaling.yarn_beta_fast": nil,
+		}},
+		"yarn, newer form": {`"architectures":["Qwen2ForCausalLM"],"rope_parameters":{"rope_theta":1e6,"rope_type":"yarn","factor":2,"original_max_position_embeddings":64,"beta_fast":32,"attention_factor":0.5},` + rest, map[string]any{
+			"qwen2.rope.scaling.type": "yarn", "qwen2.rope.scaling.yarn_beta_fast": float32(32), "qwen2.rope.scaling.yarn_attn_factor": float32(0.5), "qwen2.rope.freq_base": float32(1e6),
+		}},
+		"linear": {`"architectures":["Qwen2ForCausalLM"],"rope_scaling":{"rope_type":"linear","factor":8},` + rest, map[string]any{
+			"qwen2.rope.scaling.type": "linear", "qwen2.rope.scaling.factor": float32(8), "qwen2.rope.freq_base": float32(10000),
+		}},
+		"none": {`"architectures":["Qwen2ForCausalLM"],"rope_scaling":null,` + rest, map[string]any{"qwen2.rope.scaling.type": nil, "qwen2.rope.dimension_sections": nil}},
+		"hybrid without sections": {`"architectures":["Qwen3_5ForCausalLM"],"rope_parameters":{"rope_theta":1e7},` + hybrid, map[string]any{
+			"qwen35.rope.dimension_sections": []int32{11, 11, 10, 0}, "qwen35.rope.dimension_count": uint32(64), "qwen35.attention.key_length": uint32(256),
+			"qwen35.attention.recurrent_layers": []bool{true},
+		}},
+	} {
+		config, err := arch.ParseConfig([]byte("{" + c.config + "}"))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		m, err := arch.NewModel(config, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got := map[string]any{}
+		for _, e := range m.Metadata(0, 0) {
+			got[e.Key] = e.Value
+		}
+		for key, want := range c.want {
+			if !reflect.DeepEqual(got[key], want) {
+				t.Errorf("%s: %s is %#v, want %#v", name, key, got[key], want)
+			}
+		}
+	}
+}
+
 func TestMemoryOfQwen35(t *testing.T) {
 	// Qwen3.5-9B: 32 layers, every fourth with full attention, 4 key-value heads of 256; 32 value heads of 128 over
 	// 16 key heads of 128, convolution over 4.

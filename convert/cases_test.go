@@ -429,6 +429,43 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestCachedCheckpoint converts from a folder of the hub's cache, whose files are links and whose path says which
+// model it is.
+func TestCachedCheckpoint(t *testing.T) {
+	blobs := writeCheckpoint(t, checkpointFiles(), f32s(qwen3Weights()))
+	dir := filepath.Join(t.TempDir(), "models--Qwen--Qwen3-0.6B-Base", "snapshots", "0123abcd")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(blobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.Symlink(filepath.Join(blobs, e.Name()), filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := convertTo(t, dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		"general.name": "Qwen3 0.6B Base", "general.organization": "Qwen", "general.source.huggingface.repository": "Qwen/Qwen3-0.6B-Base",
+	} {
+		if got, _ := f.Meta.Text(key); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+	f, err = convertTo(t, dir, Options{Name: "mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := f.Meta.Text("general.name"); got != "mine" {
+		t.Errorf("given name: %q", got)
+	}
+}
+
 func TestNameParts(t *testing.T) {
 	for _, c := range []struct {
 		id     string
