@@ -105,14 +105,44 @@ func (s *shell) files(t *testing.T) {
 	for name, target := range map[string]string{
 		"model.gguf": unpacked.Model, "harbor.sqlite": unpacked.Database, "base": filepath.Join(parts, "base"),
 		"stage1": filepath.Join(parts, "adapters", "stage1"), "checkpoint-1066-adapter.zip": filepath.Join(parts, "adapters", "checkpoint-1066-adapter.zip"),
-		"spider": filepath.Join(parts, "heldout"), "Makefile": os.DevNull,
 	} {
 		if err := os.Symlink(target, filepath.Join(s.dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	s.dataset(t, filepath.Join(parts, "heldout"))
 	if _, err := convert.Convert(context.Background(), filepath.Join(parts, "base"), filepath.Join(s.dir, "base.gguf"), convert.Options{Type: "f16"}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// dataset lays out the held-out questions as Spider's dev set, without those whose gold Spider's own parser cannot read
+// (JOIN … USING), on which the official script ends.
+func (s *shell) dataset(t *testing.T, from string) {
+	t.Helper()
+	var all, kept []map[string]any
+	text, err := os.ReadFile(filepath.Join(from, "dev.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, question := range all {
+		if !strings.Contains(question["query"].(string), "USING") {
+			kept = append(kept, question)
+		}
+	}
+	dir := filepath.Join(s.dir, "spider")
+	os.MkdirAll(dir, 0o755)
+	text, _ = json.Marshal(kept)
+	if err := os.WriteFile(filepath.Join(dir, "dev.json"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"tables.json", "database"} {
+		if err := os.Symlink(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
