@@ -54,6 +54,9 @@ func Find(name string) (*Shape, error) {
 	if s.Config, err = arch.ParseConfig(s.JSON); err != nil {
 		return nil, fmt.Errorf("shape %s: %w", name, err)
 	}
+	if s.Config.Vocab < smallest {
+		return nil, fmt.Errorf("shape %s: a vocabulary of %d is too small for all bytes and the control tokens (%d)", name, s.Config.Vocab, smallest)
+	}
 	s.Config.MTPLayers = 0 // drafting is not measured
 	return s, nil
 }

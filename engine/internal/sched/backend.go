@@ -13,7 +13,8 @@ type SeqID = int32
 var (
 	// ErrNoSlot: the memory has no room for the batch and is as it was before the call (llama_decode: 1).
 	ErrNoSlot = errors.New("no room in the context for this batch")
-	// ErrAborted: the abort callback stopped the call; finished micro-batches stay in memory (llama_decode: 2).
+	// ErrAborted: the abort callback stopped the call; finished micro-batches stay in memory (llama_decode: 2). The
+	// Scheduler reads the sequences of that batch anew, so abort only what is not needed any more.
 	ErrAborted = errors.New("decoding was aborted")
 )
 

@@ -4,8 +4,8 @@
 // at work; all others with content are held: what was read once is kept until its room is needed. The walk of a request:
 //
 //	Submit → waiting → admit: find the longest held prefix; copy it, or go on in it
-//	       → prompt steps: read what is missing, in chunks; keep a copy at each boundary that others share
-//	       → decode steps: one token for every lane at work
+//	       → steps that read what is missing of it, in chunks; a copy is kept at each boundary that others share
+//	       → steps that read the last token and sample the next, for all such lanes together
 //	       → end: the sequence stays, held, and the conversation's next turn goes on where it stopped
 //
 // Rules that the whole package keeps:
@@ -36,7 +36,7 @@ import (
 // Config holds what the Backend does not decide.
 type Config struct {
 	Lanes        int // most requests at work at once; 0: as many as the backend's sequences and logits allow
-	PromptTokens int // most tokens of one prompt step; 0: Caps.ChunkTokens
+	PromptTokens int // most prompt tokens that one step reads; 0: Caps.ChunkTokens
 
 	// Deterministic makes the batches depend on the requests and not on the clock: lanes are given in the order of
 	// Request.Order, nothing is preempted, and no step is made before all joined callers have a request here (see Join).

@@ -349,3 +349,29 @@ func randomLoad(t *testing.T, caps func(seqs, ctx int) Caps, seed uint64) {
 		}
 	}
 }
+
+// However small the budget, a prompt is read while others generate, and they generate while it is read.
+func TestPromptsAndGenerationsShareTheSteps(t *testing.T) {
+	forEachMemory(t, 6, 4000, func(t *testing.T, f *fakeBackend) {
+		s := newStepper(t, f, Config{Lanes: 4, PromptTokens: 2})
+		var first []*Stream
+		for i := range 3 {
+			first = append(first, s.submit(Request{Prompt: tokens(fmt.Sprint(i), 4), MaxTokens: 500}))
+		}
+		for range 40 {
+			s.turn()
+		}
+		late := s.submit(Request{Prompt: tokens("late", 60), MaxTokens: 1})
+		before := first[0].Result().Generated
+		for late.Result().Reason == Running {
+			s.turn()
+		}
+		if n := first[0].Result().Generated - before; n < 25 || n > 70 {
+			t.Errorf("a lane generated %d tokens while a prompt of 60 was read, two tokens a step", n)
+		}
+		for _, st := range first {
+			st.Cancel()
+		}
+		s.finishAll()
+	})
+}

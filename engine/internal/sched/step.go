@@ -53,12 +53,14 @@ func (s *Scheduler) allot(k kind) (rows int) {
 			rows++
 		}
 	}
-	for k.prompt && rows < s.cfg.PromptTokens {
+	budget := min(s.cfg.PromptTokens, s.caps.BatchTokens-rows)
+	for k.prompt && budget > 0 {
 		q := s.nextPrompt()
 		if q == nil {
 			break
 		}
-		q.job.quota = min(s.untilBound(q), s.cfg.PromptTokens-rows)
+		q.job.quota = min(s.untilBound(q), budget)
+		budget -= q.job.quota
 		rows += q.job.quota
 	}
 	return rows
