@@ -63,7 +63,7 @@ func checkDemo(t *testing.T, path string, lanes int) {
 		t.Fatal(err)
 	}
 	defer model.Close()
-	eng, err := model.NewEngine(ctx, engine.EngineOptions{ContextLength: 2048, Lanes: lanes, Holders: 2, Threads: 1, KVType: engine.KVF32, FlashAttention: engine.Off})
+	eng, err := model.NewEngine(ctx, engine.EngineOptions{ContextLength: 2048, Lanes: lanes, Holders: 2, Threads: 1, KVType: engine.KVF32})
 	if err != nil {
 		t.Fatal(err)
 	}
