@@ -47,18 +47,18 @@ func parallel(n int, f func(i int)) time.Duration {
 }
 
 func sum(x []float64) {
-	var s [8]float64
+	var a, b, c, d, e, f, g, h float64 // independent, so that only memory limits the pace
 	for ; len(x) >= 8; x = x[8:] {
-		s[0] += x[0]
-		s[1] += x[1]
-		s[2] += x[2]
-		s[3] += x[3]
-		s[4] += x[4]
-		s[5] += x[5]
-		s[6] += x[6]
-		s[7] += x[7]
+		a += x[0]
+		b += x[1]
+		c += x[2]
+		d += x[3]
+		e += x[4]
+		f += x[5]
+		g += x[6]
+		h += x[7]
 	}
-	runtime.KeepAlive(s) // so that the compiler does not drop the work
+	runtime.KeepAlive(a + b + c + d + e + f + g + h) // so that the compiler does not drop the work
 }
 
 func addScaled(a, b, c []float64, s float64) {
