@@ -155,12 +155,8 @@ func (b *Base) readGGUFOrigin() error {
 	return nil
 }
 
-// lastTwo returns the end of an address: ORG/NAME.
+// lastTwo returns the end of an address, ORG/NAME; a plain id is its own end.
 func lastTwo(address string) string {
-	_, address, isURL := strings.Cut("/"+address, "://")
-	if !isURL {
-		return strings.Trim(address, "/")
-	}
 	parts := strings.Split(strings.Trim(address, "/"), "/")
 	return strings.Join(parts[max(0, len(parts)-2):], "/")
 }

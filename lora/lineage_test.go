@@ -117,13 +117,8 @@ func copyConfig(t *testing.T, from, to string) {
 // chainCase returns a case whose last stage was trained on a private intermediate, not on the stock base.
 func chainCase(t *testing.T) (base string, adapters []string) {
 	t.Helper()
-	for _, c := range mergeCases(t) {
-		if len(c.adapters) > 1 {
-			return testenv.OracleInputs(t, "models", "checkpoints", c.Base), c.adapters
-		}
-	}
-	t.Fatal("no case with several stages")
-	return "", nil
+	c := caseWhere(t, func(c mergeCase) bool { return len(c.adapters) > 1 })
+	return testenv.OracleInputs(t, "models", "checkpoints", c.Base), c.adapters
 }
 
 // tryMerge merges with the given statement about the base and says what came of it.
@@ -299,6 +294,22 @@ func TestHubID(t *testing.T) {
 	report, err = tryMerge(t, cached, filepath.Join(dir, "cached"), MergeOptions{}, stages[0])
 	if err != nil || report.Stages[0].Evidence != ByHubID {
 		t.Errorf("out of the download cache: %+v, %v", report, err)
+	}
+	ofCached := toGGUF(t, cached, convert.BF16) // the conversion passes the id on
+	report, err = tryMerge(t, ofCached, filepath.Join(dir, "cached.gguf"), MergeOptions{}, stages[0])
+	if err != nil || report.Stages[0].Evidence != ByHubID {
+		t.Errorf("a GGUF of what was in the download cache: %+v, %v", report, err)
+	}
+	if !isFile(filepath.Join(dir, "cached", "config.json")) || !isFile(filepath.Join(dir, "cached", "tokenizer.json")) {
+		t.Error("out of a linked folder: the files beside the weights are missing")
+	}
+}
+
+func TestLastTwo(t *testing.T) {
+	for address, want := range map[string]string{"org/name": "org/name", "https://hub.example/org/name": "org/name", "https://hub.example/org/name/": "org/name", "name": "name", "": ""} {
+		if got := lastTwo(address); got != want {
+			t.Errorf("%q: %q, want %q", address, got, want)
+		}
 	}
 }
 

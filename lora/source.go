@@ -71,7 +71,11 @@ const maxDepth = 4
 
 func adapterFolderBelow(dir string) (string, error) {
 	files := map[string]bool{}
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
