@@ -2,7 +2,6 @@ package spider2
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"sort"
@@ -16,8 +15,13 @@ const (
 	relTolerance = 1e-9
 )
 
-// errScript is what makes the official comparison end in an exception, which it counts as 0.
-var errScript = errors.New("Python Script Error")
+// scriptError is what makes the official comparison count a prediction 0, in that script's words.
+type scriptError string
+
+func (e scriptError) Error() string { return string(e) }
+
+// errScript is an exception in the comparison.
+const errScript = scriptError("Python Script Error")
 
 // compareTables reports whether every gold column, or every one listed in cond, equals some column of the prediction.
 func compareTables(pred, gold *frame, cond condition, ignoreOrder bool) (bool, error) {

@@ -1,7 +1,6 @@
 package spider2
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,7 +8,7 @@ import (
 )
 
 // errNoGold is an instance without any gold table.
-var errNoGold = errors.New("No matching gold file found")
+const errNoGold = scriptError("No matching gold file found")
 
 // goldFiles returns the gold tables of an instance in dir: <id>.csv alone if it exists, else <id>_a.csv … <id>_z.csv.
 // alone says which of the two it was, since the condition list is read differently.
