@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"quern/safetensors"
@@ -277,16 +278,44 @@ func (c *Config) tokensOf(module string) ([]int, bool) {
 	return nil, false
 }
 
+// checkFinite looks for numbers that are none, in all tensors at once.
 func checkFinite(tensors []tensor.Stored) error {
+	errs := make([]error, len(tensors))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := range next {
+				errs[i] = checkFiniteTensor(&tensors[i])
+			}
+		})
+	}
 	for i := range tensors {
-		values, err := tensors[i].ReadFloats()
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	for _, err := range errs {
 		if err != nil {
 			return err
 		}
-		for at, v := range values {
-			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-				return fmt.Errorf("%s holds %v at element %d: the training diverged or the file is damaged", tensors[i].Name, v, at)
-			}
+	}
+	return nil
+}
+
+func checkFiniteTensor(t *tensor.Stored) error {
+	data, err := t.ReadAll()
+	if err != nil {
+		return err
+	}
+	size := t.DType.BlockBytes()
+	exponent := map[tensor.DType]byte{tensor.F32: 0x7f, tensor.BF16: 0x7f, tensor.F16: 0x7c}[t.DType]
+	for at := size - 1; at < len(data); at += size {
+		if data[at]&exponent != exponent { // the top byte of a finite number, but for the largest
+			continue
+		}
+		if v := loadFloat(data[at-size+1:], t.DType); v-v != 0 {
+			return fmt.Errorf("%s holds %v at element %d: the training diverged or the file is damaged", t.Name, v, at/size)
 		}
 	}
 	return nil

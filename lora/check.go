@@ -3,18 +3,50 @@ package lora
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"quern/internal/atomicfile"
 	"quern/safetensors"
 	"quern/tensor"
 )
 
+// writeAndCheck does the work of all jobs, which write to the files, and then looks at what is in them. What is written
+// goes to the disk meanwhile, so that the final sync of each file finds little to do.
+func (m *merger) writeAndCheck(ctx context.Context, files []*atomicfile.File) error {
+	written := make(chan struct{})
+	var flusher sync.WaitGroup
+	flusher.Go(func() {
+		for {
+			for _, f := range files {
+				_ = f.Sync() // Commit's sync reports errors
+			}
+			select {
+			case <-written:
+				return
+			case <-time.After(flushEvery):
+			}
+		}
+	})
+	defer flusher.Wait()
+	defer close(written)
+	if err := m.run(ctx); err != nil {
+		return err
+	}
+	return m.check(ctx, files)
+}
+
+const flushEvery = 100 * time.Millisecond
+
 // check opens what was written and compares it with the base: the same tensors, all equal to the last bit but the
 // targets, and the targets different where the merge counted changes.
-func (m *merger) check(ctx context.Context, path string) error {
-	written, err := openWritten(path, m.Base.IsGGUF())
+func (m *merger) check(ctx context.Context, files []*atomicfile.File) error {
+	written, err := openWritten(files, m.Base.IsGGUF())
 	if err != nil {
 		return fmt.Errorf("check of the output: %w", err)
 	}
@@ -69,41 +101,73 @@ func (j *job) checkWritten(w *Weight) error {
 	return nil
 }
 
-// sameData compares the stored bytes of two tensors, piece by piece.
+// sameData compares the stored bytes of two tensors, a large one on all processors.
 func sameData(a, b *tensor.Stored) (bool, error) {
 	if a.Bytes() != b.Bytes() {
 		return false, nil
 	}
-	const piece = 1 << 20
-	x, y := make([]byte, piece), make([]byte, piece)
-	for off := int64(0); off < a.Bytes(); off += piece {
-		n := min(piece, a.Bytes()-off)
-		if got, err := a.Data.ReadAt(x[:n], off); int64(got) < n {
-			return false, err
-		}
-		if got, err := b.Data.ReadAt(y[:n], off); int64(got) < n {
-			return false, err
-		}
-		if !bytes.Equal(x[:n], y[:n]) {
-			return false, nil
-		}
+	var differ atomic.Bool
+	parts := int64(runtime.GOMAXPROCS(0))
+	errs := make([]error, parts)
+	var workers sync.WaitGroup
+	for i := range parts {
+		workers.Go(func() {
+			errs[i] = compareBytes(a, b, a.Bytes()*i/parts, a.Bytes()*(i+1)/parts, &differ)
+		})
 	}
-	return true, nil
+	workers.Wait()
+	return !differ.Load(), errors.Join(errs...)
 }
 
-// openWritten opens weights that have no configuration beside them yet.
-func openWritten(path string, isGGUF bool) (*Base, error) {
-	b := &Base{Path: path, byKey: map[string][]*Weight{}}
+// compareBytes looks for a difference between two offsets, until one is found anywhere.
+func compareBytes(a, b *tensor.Stored, from, to int64, differ *atomic.Bool) error {
+	const piece = 1 << 18
+	x, y := make([]byte, min(piece, to-from)), make([]byte, min(piece, to-from))
+	for off := from; off < to && !differ.Load(); off += piece {
+		n := min(piece, to-off)
+		if got, err := a.Data.ReadAt(x[:n], off); int64(got) < n {
+			return err
+		}
+		if got, err := b.Data.ReadAt(y[:n], off); int64(got) < n {
+			return err
+		}
+		if !bytes.Equal(x[:n], y[:n]) {
+			differ.Store(true)
+		}
+	}
+	return nil
+}
+
+// openWritten opens weights that have neither their name nor a configuration beside them yet.
+func openWritten(files []*atomicfile.File, isGGUF bool) (*Base, error) {
 	if isGGUF {
+		b := &Base{Path: files[0].Name(), byKey: map[string][]*Weight{}}
 		return b, b.openGGUF()
 	}
-	checkpoint, err := safetensors.OpenCheckpoint(path)
-	if err != nil {
-		return nil, err
-	}
-	b.closer = checkpoint
-	for _, t := range checkpoint.Tensors {
-		b.add(newWeight(t, rootless(t.Name)))
+	b := &Base{byKey: map[string][]*Weight{}}
+	var open closers
+	b.closer = &open
+	for _, f := range files {
+		shard, err := safetensors.Open(f.Name())
+		if err != nil {
+			open.Close()
+			return nil, err
+		}
+		open = append(open, shard)
+		for _, t := range shard.Tensors {
+			b.add(newWeight(t, rootless(t.Name)))
+		}
 	}
 	return b, nil
+}
+
+// closers closes several files as one.
+type closers []io.Closer
+
+func (c *closers) Close() error {
+	var errs []error
+	for _, f := range *c {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -30,9 +30,6 @@ func (m *merger) writeFolder(ctx context.Context) error {
 	if err := m.writeShards(ctx, dir.Path); err != nil {
 		return err
 	}
-	if err := m.check(ctx, dir.Path); err != nil {
-		return err
-	}
 	if err := m.copyOthers(dir.Path); err != nil {
 		return err
 	}
@@ -108,7 +105,7 @@ func (m *merger) writeShards(ctx context.Context, dir string) error {
 		}
 	}
 	m.jobs = ordered
-	if err := m.run(ctx); err != nil {
+	if err := m.writeAndCheck(ctx, files); err != nil {
 		return err
 	}
 	for _, f := range files {

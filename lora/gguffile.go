@@ -3,6 +3,7 @@ package lora
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"quern/gguf"
@@ -38,18 +39,24 @@ func (m *merger) writeTensors(ctx context.Context, f *atomicfile.File) error {
 	if err := f.Reserve(layout.Size); err != nil {
 		return err
 	}
+	if err := layout.WriteHeader(f); err != nil {
+		return f.Explain(err)
+	}
 	m.place(layout, f)
-	if err := m.run(ctx); err != nil {
+	if err := m.writeAndCheck(ctx, []*atomicfile.File{f}); err != nil {
 		return err
 	}
 	final, err := m.layout(specs)
 	if err != nil {
 		return err
 	}
+	if final.Size != layout.Size {
+		return fmt.Errorf("the record of the merge changed its length: %d bytes, then %d", layout.Size, final.Size)
+	}
 	if err := final.WriteHeader(f); err != nil {
 		return f.Explain(err)
 	}
-	return m.check(ctx, f.Name())
+	return nil
 }
 
 // ggufSpecs are the tensors of the output file; those of experts that are stacked are one.
