@@ -5,6 +5,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u | while read -r dir; do
 	grep -hoE '^func (Fuzz[A-Za-z0-9_]+)' "$dir"/*_test.go | awk '{print $2}' | while read -r target; do
 		echo "== $dir $target"
-		go test "$dir" -run '^$' -fuzz "^$target\$" -fuzztime "${FUZZTIME:-20s}"
+		go test "$dir" -run "^$" -fuzz "^$target\$" -fuzztime "${FUZZTIME:-20s}" -fuzzminimizetime 2s
 	done
 done

@@ -198,7 +198,7 @@ func (s *Server) finalCalls(text string, result engine.Result) (calls []toolCall
 		return nil, text
 	}
 	for _, c := range s.Parse(text) {
-		calls = append(calls, toolCall{ID: "call_" + rand.Text(), Type: "function", Function: functionCall{c.Name, c.Arguments}})
+		calls = append(calls, toolCall{ID: "call_" + rand.Text(), Type: "function", Function: functionCall(c)})
 	}
 	if len(calls) == 0 {
 		return nil, text
