@@ -24,6 +24,7 @@ var mayImport = map[string][]string{
 	"internal/table":      {"sqlguard"},
 	"internal/inspect":    {"arch", "convert", "gguf", "lora", "safetensors", "tensor"},
 	"internal/bench":      {"engine", "gguf", "internal/atomicfile", "internal/buildinfo", "internal/synth"},
+	"internal/filebench":  {"internal/bench", "internal/buildinfo", "safetensors", "tensor"},
 	"internal/synth":      {"arch", "gguf", "safetensors", "tensor", "internal/atomicfile"},
 	"internal/testreport": {},
 

@@ -34,6 +34,7 @@ func benchCommand(env Env) *cli.Command {
 			benchRunCommand(env, "gen", "prefill and decode, tokens per second by number of lanes", true, false),
 			benchRunCommand(env, "agent", "a scripted load of conversations, seconds", false, true),
 			benchRunCommand(env, "run", "gen and agent", true, true),
+			benchFilesCommand(env),
 			benchBandwidthCommand(env),
 		},
 	}
@@ -46,7 +47,7 @@ type synthOptions struct {
 
 func benchSynthCommand(env Env) *cli.Command {
 	var o synthOptions
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name:      "synth",
 		Usage:     "write a model with random weights",
 		ArgsUsage: "SHAPE",
@@ -67,7 +68,7 @@ With --hf the output is a folder: a Hugging Face checkpoint.`,
 			}
 			return runSynth(c.Context, env, o)
 		},
-	})
+	}
 }
 
 func runSynth(ctx context.Context, env Env, o synthOptions) error {
@@ -147,7 +148,7 @@ func benchRunCommand(env Env, name, usage string, gen, agent bool) *cli.Command 
 			&cli.StringFlag{Name: "python", Value: "python3", Usage: "`PROGRAM` with torch and transformers, for the Transformers loop", Destination: &o.python},
 			&cli.IntFlag{Name: "static", Value: 16, Usage: "play only the first `N` questions through the Transformers loop and scale its time up (0: all)", Destination: &o.static})
 	}
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name: name, Usage: usage, Flags: flags,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
@@ -158,7 +159,7 @@ func benchRunCommand(env Env, name, usage string, gen, agent bool) *cli.Command 
 			}
 			return runBench(c.Context, env, o)
 		},
-	})
+	}
 }
 
 func runBench(ctx context.Context, env Env, o benchOptions) error {
@@ -262,7 +263,7 @@ func (o benchOptions) randomModel(ctx context.Context) (file, hf string, err err
 func benchBandwidthCommand(env Env) *cli.Command {
 	var threads int
 	var asJSON bool
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name:  "bandwidth",
 		Usage: "memory bandwidth of this machine: the bound of decoding",
 		Flags: []cli.Flag{
@@ -277,5 +278,5 @@ func benchBandwidthCommand(env Env) *cli.Command {
 			_, err := fmt.Fprintf(env.Stdout, "read %.1f GB/s, triad %.1f GB/s\n", b.Read/1e9, b.Triad/1e9)
 			return err
 		},
-	})
+	}
 }
