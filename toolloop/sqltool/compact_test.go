@@ -202,7 +202,9 @@ func FuzzSQLText(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, sql string) {
 		sqltool.TopLevelOrderBy(sql)
-		sqltool.Truncate(sql, 7, sqltool.Middle)
+		if short := sqltool.Truncate(sql, 7, sqltool.Middle); len(sql) > 60 && len(short) >= len(sql) {
+			t.Errorf("cut to %q", short)
+		}
 		call(t, compact, sql, 2)
 		call(t, compact, "SELECT * FROM t WHERE a = "+sql, 0)
 	})
