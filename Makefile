@@ -26,7 +26,7 @@ export GOFLAGS     := -buildvcs=false -tags=$(TAGS)
 PKG   ?= ./...
 COUNT ?= 1
 
-.PHONY: build demo test race fuzz bench lint dist clean help env llama tools
+.PHONY: build demo test race fuzz bench lint dist demo-model clean help env llama tools
 
 build: llama ## build bin/quern
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/quern ./cmd/quern
@@ -61,8 +61,11 @@ env: ## print the build settings, for: eval "$$(make -s env)"
 dist: ## dist/*.tar.gz: a portable binary with licences, checksums and a bill of materials
 	@scripts/dist.sh
 
+demo-model: build ## make the embedded demo model again from its parts, bit for bit
+	@scripts/demo-model.sh
+
 clean: ## remove what was built here (the cache of llama.cpp stays)
 	rm -rf bin dist
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile

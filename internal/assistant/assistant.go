@@ -18,6 +18,8 @@ import (
 
 // Options say how a database is asked.
 type Options struct {
+	// Limits bound the final query, whose rows a person gets; the zero value is the guard's own limits.
+	Limits sqlguard.Limits
 	// NoRows hides data from the model: it sees how many rows and which columns a query gave, never a value.
 	NoRows bool
 	// Confirm, when set, is asked before each query of the model runs.
@@ -67,6 +69,9 @@ func New(ctx context.Context, model *Model, guard *sqlguard.Guard, o Options) (*
 	if o.Confirm != nil {
 		tool = confirmed{tool, o.Confirm}
 	}
+	if o.Limits == (sqlguard.Limits{}) {
+		o.Limits = guard.Policy().Limits
+	}
 	return &Assistant{model: model, guard: guard, tool: tool, schema: schema, options: o}, nil
 }
 
@@ -78,7 +83,7 @@ func (a *Assistant) Guard() *sqlguard.Guard { return a.guard }
 type Answer struct {
 	Question     string
 	SQL          string          // "" when the model gave none
-	Result       sqlguard.Result // of SQL, under the guard's own limits
+	Result       sqlguard.Result // of SQL, under Options.Limits
 	Notes        []string        // for a person: why there is no answer, what was cut, what to mistrust
 	Transcript   *toolloop.Transcript
 	Conversation string // id to go on with
@@ -124,6 +129,7 @@ func (a *Assistant) Ask(ctx context.Context, question, conversation string, onEv
 		c.tokens = next
 	}
 	answer.Question, answer.Conversation = question, c.ID
+	answer.Transcript.Notes = append(answer.Transcript.Notes, notes...)
 	answer.Notes = append(notes, answer.Notes...)
 	a.label(answer.Transcript, question)
 	return answer, nil
@@ -157,7 +163,7 @@ func (a *Assistant) run(ctx context.Context, loop *toolloop.Loop, c *toolloop.Co
 	if answer.SQL == "" {
 		return answer, nil
 	}
-	if answer.Result, err = a.guard.Query(ctx, answer.SQL); err != nil {
+	if answer.Result, err = a.guard.QueryLimits(ctx, answer.SQL, a.options.Limits); err != nil {
 		return answer, fmt.Errorf("running the final query: %w", err)
 	}
 	answer.Notes = append(answer.Notes, resultNotes(answer.SQL, answer.Result)...)

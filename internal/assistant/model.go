@@ -244,10 +244,7 @@ func (m *Model) Prompt(loop *toolloop.Loop, schema *sqltool.Schema, question str
 // promptBudget is how many tokens the first prompt may take: what the loop allows, and no more than leaves room for the
 // turns in the model's context, or half of a context that is too short for them.
 func (m *Model) promptBudget() int {
-	budget := m.Limits.MaxInputTokens
-	if m.Limits.PromptLength > 0 {
-		budget = m.Limits.PromptLength
-	}
+	budget := m.Limits.PromptBudget()
 	if m.Engine != nil {
 		context := m.Engine.ContextLength()
 		room := max(context-max(m.Limits.ResponseLength, m.Limits.MaxNewTokens), context/2)

@@ -16,6 +16,7 @@ import (
 	"quern/internal/table"
 	"quern/sqlguard"
 	"quern/toolloop"
+	"quern/toolloop/sqltool"
 )
 
 // askFlags are what ask and chat share: a database, and how it is asked.
@@ -51,10 +52,16 @@ type desk struct {
 	*assistant.Assistant
 	model   *assistant.Model
 	guard   *sqlguard.Guard
-	history *history.Store // nil: none is kept
+	limits  sqlguard.Limits // of the person's own queries; the guard's are those that the model was trained with
+	history *history.Store  // nil: none is kept
 }
 
-// open opens everything. The database comes first, as its mistakes show at once and a model takes time to load.
+// query runs a statement for the person.
+func (d *desk) query(ctx context.Context, sql string) (sqlguard.Result, error) {
+	return d.guard.QueryLimits(ctx, sql, d.limits)
+}
+
+// open opens everything.
 func (f *askFlags) open(ctx context.Context, env Env) (d *desk, err error) {
 	if f.db == "" {
 		return nil, usagef("--db is missing: the SQLite file to ask")
@@ -79,15 +86,19 @@ func (f *askFlags) open(ctx context.Context, env Env) (d *desk, err error) {
 			d.Close()
 		}
 	}()
-	if d.guard, err = sqlguard.Open(ctx, f.db, policy); err != nil {
+	if _, err := os.Stat(f.db); err != nil { // before a model takes its time to load
+		return d, err
+	}
+	if d.model, err = openModel(ctx, env, modelOptions); err != nil {
+		return d, err
+	}
+	if d.guard, err = sqlguard.Open(ctx, f.db, sqltool.GuardPolicy(policy, d.model.Profile)); err != nil {
 		return d, err
 	}
 	if note := d.guard.Note(); note != "" {
 		fmt.Fprintf(env.Stderr, "quern: %s\n", note)
 	}
-	if d.model, err = openModel(ctx, env, modelOptions); err != nil {
-		return d, err
-	}
+	d.limits, options.Limits = policy.Limits, policy.Limits
 	if d.Assistant, err = assistant.New(ctx, d.model, d.guard, options); err != nil {
 		return d, err
 	}

@@ -257,7 +257,7 @@ func (c *chat) sql(ctx context.Context, statement string) error {
 		_, err := fmt.Fprintln(c.env.Stdout, styleFor(c.env.Stdout).highlight(plainText(c.last.SQL)))
 		return err
 	}
-	result, err := c.guard.Query(ctx, statement)
+	result, err := c.query(ctx, statement)
 	if err != nil {
 		return err
 	}
@@ -323,7 +323,7 @@ func (c *chat) explain(ctx context.Context) error {
 	if _, err := io.WriteString(c.env.Stdout, explainText(doc)); err != nil || decision.Failure != nil {
 		return err
 	}
-	plan, err := c.guard.Query(ctx, "EXPLAIN QUERY PLAN "+c.last.SQL)
+	plan, err := c.query(ctx, "EXPLAIN QUERY PLAN "+c.last.SQL)
 	if err != nil || plan.Failure != nil {
 		return err // a plan is extra: a query that runs but cannot be explained is no fault
 	}

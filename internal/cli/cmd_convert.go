@@ -26,7 +26,7 @@ type convertOptions struct {
 
 func convertCommand(env Env) *cli.Command {
 	var o convertOptions
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name:      "convert",
 		Usage:     "turn a Hugging Face checkpoint into a GGUF file",
 		ArgsUsage: "DIR | ORG/NAME",
@@ -60,7 +60,7 @@ llama.cpp's pre-tokenizers splits text in the same way.`,
 			o.checkpoint = c.Args().First()
 			return runConvert(c.Context, env, o)
 		},
-	})
+	}
 }
 
 func runConvert(ctx context.Context, env Env, o convertOptions) error {

@@ -11,6 +11,7 @@ import (
 	"quern/internal/demo"
 	"quern/internal/table"
 	"quern/sqlguard"
+	"quern/toolloop/sqltool"
 )
 
 func demoCommand(env Env) *cli.Command {
@@ -70,13 +71,13 @@ For real questions take a real model:
 
 // openDemo opens the demo's model on the demo's database.
 func openDemo(ctx context.Context, files demo.Files) (*assistant.Assistant, func(), error) {
-	guard, err := sqlguard.Open(ctx, files.Database, sqlguard.AskPolicy())
+	model, err := assistant.OpenModel(ctx, assistant.ModelOptions{Path: files.Model})
 	if err != nil {
 		return nil, nil, err
 	}
-	model, err := assistant.OpenModel(ctx, assistant.ModelOptions{Path: files.Model})
+	guard, err := sqlguard.Open(ctx, files.Database, sqltool.GuardPolicy(sqlguard.AskPolicy(), model.Profile))
 	if err != nil {
-		guard.Close()
+		model.Close()
 		return nil, nil, err
 	}
 	done := func() { model.Close(); guard.Close() }

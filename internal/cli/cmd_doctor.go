@@ -14,10 +14,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"quern/engine"
-	"quern/eval"
-	"quern/eval/bird"
-	"quern/eval/spider"
-	"quern/eval/spider2"
 	"quern/internal/demo"
 	"quern/internal/history"
 	"quern/internal/hub"
@@ -251,43 +247,14 @@ func checkDatabase(ctx context.Context, file string) finding {
 	return f
 }
 
-// checkData finds out which benchmark a folder holds. Where none is complete, the one of which most was found is told.
+// checkData says which benchmark a folder holds, and what is missing from it.
 func checkData(dir string) finding {
 	if _, err := os.Stat(dir); err != nil {
 		return failed("data", err, "")
 	}
-	loaders := []func() (*eval.Dataset, error){
-		func() (*eval.Dataset, error) { return spider.Load(dir, "") },
-		func() (*eval.Dataset, error) { return bird.Load(dir, "") },
-		func() (*eval.Dataset, error) { d, _, err := spider2.Load(dir, ""); return d, err },
+	layout := checkDataLayout(dir)
+	if !layout.Complete {
+		return finding{"data", stateFailed, layout.String(), "give the folder as it was unpacked, with all its parts"}
 	}
-	var nearest error
-	most := -1
-	for _, load := range loaders {
-		dataset, err := load()
-		if err == nil {
-			return checkLayout(dir, dataset)
-		}
-		found := 0
-		var layout *eval.LayoutError
-		if errors.As(err, &layout) {
-			found = len(layout.Looked) - len(layout.Missing())
-		}
-		if found > most {
-			nearest, most = err, found
-		}
-	}
-	return failed("data", nearest, "give the folder as it was unpacked")
-}
-
-// checkLayout tells what of a benchmark is there; databases may be missing.
-func checkLayout(dir string, d *eval.Dataset) finding {
-	f := finding{Name: "data", State: stateOK, Detail: fmt.Sprintf("%s: %s, %d questions", dir, d.Name, len(d.Examples))}
-	for _, looked := range d.Layout.Looked {
-		f.Detail += "\n" + looked.String()
-	}
-	if len(d.Layout.Missing()) > 0 {
-		f.State, f.Advice = stateFailed, "what is missing has to be downloaded too"
-	}
-	return f
+	return finding{"data", stateOK, layout.String(), ""}
 }

@@ -134,7 +134,7 @@ type evalMergeOptions struct{ out string }
 
 func evalMergeCommand(env Env) *cli.Command {
 	var o evalMergeOptions
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name: "merge", Usage: "join the results files of all shards of a run", ArgsUsage: "PART…",
 		Flags: []cli.Flag{&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "results `FILE` to write", Destination: &o.out}},
 		Action: func(c *cli.Context) error {
@@ -143,5 +143,5 @@ func evalMergeCommand(env Env) *cli.Command {
 			}
 			return eval.Merge(o.out, c.Args().Slice())
 		},
-	})
+	}
 }

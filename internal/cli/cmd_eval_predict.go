@@ -45,7 +45,7 @@ func newPredictor(m *assistant.Model, policy sqlguard.Policy, o evalRunOptions) 
 	if err != nil {
 		return nil, err
 	}
-	p := &predictor{model: m, pool: pool, policy: policy, deterministic: o.run.Deterministic, descriptions: !o.noDescription,
+	p := &predictor{model: m, pool: pool, policy: sqltool.GuardPolicy(policy, m.Profile), deterministic: o.run.Deterministic, descriptions: !o.noDescription,
 		votes: o.run.Votes, databases: map[string]*askedDatabase{}}
 	if m.Engine != nil {
 		p.engineOptions = m.Engine.Options()

@@ -26,7 +26,7 @@ func (f *outputFlags) flags(html bool) []cli.Flag {
 
 func evalReportCommand(env Env) *cli.Command {
 	var o outputFlags
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name: "report", Usage: "what results files say, for people and programs", ArgsUsage: "RUN…",
 		Description: "RUN is a results file of eval run or eval score. Several are put side by side.",
 		Flags:       o.flags(true),
@@ -36,7 +36,7 @@ func evalReportCommand(env Env) *cli.Command {
 			}
 			return writeReport(env, o, c.Args().Slice())
 		},
-	})
+	}
 }
 
 func writeReport(env Env, o outputFlags, paths []string) error {
@@ -90,7 +90,7 @@ type evalCompareOptions struct {
 
 func evalCompareCommand(env Env) *cli.Command {
 	var o evalCompareOptions
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name: "compare", Usage: "did a change help: fixed and broken questions, with tests", ArgsUsage: "A B",
 		Description: "A and B are results files on the same questions and databases. B is judged against A.",
 		Flags: append(o.flags(false),
@@ -101,7 +101,7 @@ func evalCompareCommand(env Env) *cli.Command {
 			}
 			return compareRuns(env, o, c.Args().Get(0), c.Args().Get(1))
 		},
-	})
+	}
 }
 
 func compareRuns(env Env, o evalCompareOptions, pathA, pathB string) error {

@@ -31,7 +31,7 @@ type evalScoreOptions struct {
 func evalScoreCommand(env Env) *cli.Command {
 	var o evalScoreOptions
 	flags := append(o.dataFlags.flags(), o.gradeFlags.flags()...)
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name: "score", Usage: "score a file or folder of predictions as the official scripts do", ArgsUsage: "PREDICTIONS",
 		Description: `PREDICTIONS is one of: a results file of eval run; Spider's text file (one SQL a line); BIRD's JSON; a Spider2 folder of .sql or
 .csv files; another harness's JSON or JSONL. The official tables go to stdout; --out keeps every verdict for eval report.`,
@@ -50,7 +50,7 @@ func evalScoreCommand(env Env) *cli.Command {
 			o.predictions = c.Args().First()
 			return scorePredictions(c.Context, env, o)
 		},
-	})
+	}
 }
 
 func scorePredictions(ctx context.Context, env Env, o evalScoreOptions) error {

@@ -31,7 +31,7 @@ type inspectOptions struct {
 
 func inspectCommand(env Env) *cli.Command {
 	var o inspectOptions
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name:      "inspect",
 		Usage:     "what is in a model file or adapter, and does it fit this machine",
 		ArgsUsage: "FILE | DIR | ORG/NAME",
@@ -62,7 +62,7 @@ they differ. --json documents: internal/inspect, Report and Diff.`,
 			}
 			return runInspect(c.Context, env, o)
 		},
-	})
+	}
 }
 
 func runInspect(ctx context.Context, env Env, o inspectOptions) error {

@@ -147,7 +147,7 @@ func (o *loraOptions) check(command string, maxBases int) error {
 
 func loraInspectCommand(env Env) *cli.Command {
 	var o loraOptions
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name:      "inspect",
 		Usage:     "what is in an adapter: method, targets, ranks, norms, the base it names",
 		ArgsUsage: "ADAPTER",
@@ -170,7 +170,7 @@ func loraInspectCommand(env Env) *cli.Command {
 			}
 			return printAdapter(env.Stdout, i)
 		},
-	})
+	}
 }
 
 func printAdapter(w io.Writer, i *lora.Inspection) error {
@@ -241,7 +241,7 @@ func loraMergeCommand(env Env) *cli.Command {
 		&cli.StringFlag{Name: "pre", Usage: "checkpoint to GGUF: `NAME` of the pre-tokenizer, where it is not recognised", Destination: &o.pre},
 		o.jsonFlag("the report (lora.Report)"),
 	)
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name:      "merge",
 		Usage:     "merge adapters into their base, bit for bit as PEFT does",
 		ArgsUsage: " ",
@@ -264,7 +264,7 @@ their hashes, order, scale) is in quern_lineage.json, or in the GGUF's metadata,
 			}
 			return runMerge(c.Context, env, o)
 		},
-	})
+	}
 }
 
 func runMerge(ctx context.Context, env Env, o loraOptions) error {
@@ -385,7 +385,7 @@ func loraVerifyCommand(env Env) *cli.Command {
 		o.fingerprintFlag(),
 		o.jsonFlag("the result"),
 	)
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name:      "verify",
 		Usage:     "is a merged model its base plus the adapter? and on which of several bases?",
 		ArgsUsage: " ",
@@ -409,7 +409,7 @@ is hit, and what shows that the base is the one that the adapter was trained on.
 			}
 			return runVerify(c.Context, env, o)
 		},
-	})
+	}
 }
 
 // fitCheck is the JSON of `lora verify` without --merged.
@@ -536,7 +536,7 @@ func loraConvertCommand(env Env) *cli.Command {
 		&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FILE`.gguf; must not exist", Destination: &o.out},
 		o.jsonFlag("the report (lora.ExportReport)"),
 	)
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name:      "convert",
 		Usage:     "make a GGUF adapter for use at run time (quern ask --lora)",
 		ArgsUsage: " ",
@@ -567,5 +567,5 @@ trained biases, whole modules, trained tokens, a head that is the embedding) is 
 			_, err = fmt.Fprintf(env.Stdout, "%s: %d modules, alpha %g, %d rescaled\n", r.Out, r.Modules, r.Alpha, r.Rescaled)
 			return err
 		},
-	})
+	}
 }

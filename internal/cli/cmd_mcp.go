@@ -58,7 +58,7 @@ func (s mcpSource) Ask(ctx context.Context, question string) (mcpserver.Answer, 
 }
 
 func (s mcpSource) Query(ctx context.Context, sql string) (sqlguard.Result, error) {
-	return s.guard.Query(ctx, sql)
+	return s.query(ctx, sql)
 }
 
 func (s mcpSource) Schema(ctx context.Context) (sqlguard.Schema, error) {

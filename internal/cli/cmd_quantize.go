@@ -25,7 +25,7 @@ type quantizeOptions struct {
 
 func quantizeCommand(env Env) *cli.Command {
 	var o quantizeOptions
-	return flagsAnywhere(&cli.Command{
+	return &cli.Command{
 		Name:      "quantize",
 		Usage:     "make a GGUF file smaller with llama.cpp's quantiser",
 		ArgsUsage: "FILE.gguf",
@@ -56,7 +56,7 @@ Types, from small to large: ` + strings.Join(engine.QuantizeTypes(), " ") + `
 			o.input = c.Args().First()
 			return runQuantize(c.Context, env, o)
 		},
-	})
+	}
 }
 
 func runQuantize(ctx context.Context, env Env, o quantizeOptions) error {

@@ -261,7 +261,7 @@ func (p pageSource) Schema(ctx context.Context) (sqlguard.Schema, error) {
 }
 
 func (p pageSource) Export(ctx context.Context, sql, format string, w io.Writer) error {
-	result, err := p.guard.Query(ctx, sql)
+	result, err := p.query(ctx, sql)
 	switch {
 	case err != nil:
 		return err

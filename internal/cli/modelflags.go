@@ -135,8 +135,12 @@ func (f *modelFlags) open(ctx context.Context, env Env) (*assistant.Model, error
 func openModel(ctx context.Context, env Env, o assistant.ModelOptions) (*assistant.Model, error) {
 	line := progress.New(env.Stderr, "loading "+filepath.Base(o.Path), "%")
 	o.Load.Progress = func(share float64) { line.Set(int64(100*share), 100) }
-	defer line.Done("")
-	return assistant.OpenModel(ctx, o)
+	model, err := assistant.OpenModel(ctx, o)
+	line.Done("")
+	if err == nil && model.Engine != nil && model.Weights().Placement() != "" {
+		fmt.Fprintf(env.Stderr, "quern: %s\n", model.Weights().Placement())
+	}
+	return model, err
 }
 
 // findModel resolves a file, or a model in the hub's cache. What does not look like a hub name is left to the loader,

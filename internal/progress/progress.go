@@ -87,9 +87,10 @@ func (l *Line) write(text string) {
 
 func (l *Line) text(done, total int64, elapsed time.Duration, notes []string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", l.label, l.amount(done))
 	if total > 0 {
-		fmt.Fprintf(&b, " of %s (%d%%)", l.amount(total), 100*done/total)
+		fmt.Fprintf(&b, "%s: %s of %s (%d%%)", l.label, l.number(done), l.amount(total), 100*done/total)
+	} else {
+		fmt.Fprintf(&b, "%s: %s", l.label, l.amount(done))
 	}
 	if rate := float64(done-l.first) / elapsed.Seconds(); rate > 0 {
 		fmt.Fprintf(&b, ", %s/s", l.rate(rate))
@@ -104,11 +105,19 @@ func (l *Line) text(done, total int64, elapsed time.Duration, notes []string) st
 	return b.String()
 }
 
+// number is an amount without its unit.
+func (l *Line) number(n int64) string {
+	if l.unit == "bytes" {
+		return fmt.Sprintf("%.1f", float64(n)/1e6)
+	}
+	return fmt.Sprint(n)
+}
+
 func (l *Line) amount(n int64) string {
 	if l.unit == "bytes" {
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+		return l.number(n) + " MB"
 	}
-	return fmt.Sprintf("%d %s", n, l.unit)
+	return l.number(n) + " " + l.unit
 }
 
 func (l *Line) rate(perSecond float64) string {

@@ -9,7 +9,7 @@ import (
 func TestText(t *testing.T) {
 	l := &Line{label: "eval", unit: "questions", first: 10}
 	got := l.text(30, 50, 10*time.Second, []string{"71.0 % right"})
-	if want := "eval: 30 questions of 50 questions (60%), 2.0/s, 10s left, 71.0 % right"; got != want {
+	if want := "eval: 30 of 50 questions (60%), 2.0/s, 10s left, 71.0 % right"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	l = &Line{label: "pull", unit: "bytes"}

@@ -42,7 +42,6 @@ func LoadModel(path string, p ModelParams) (*Model, error) {
 	params.vocab_only = C.bool(p.VocabOnly)
 	params.no_alloc = C.bool(p.NoAlloc)
 	params.load_mtp = false
-	params.use_extra_bufts = !C.qn_amx_broken() // weights come to the AMX kernels by their extra buffer type
 
 	stopped := false
 	var handle cgo.Handle

@@ -113,14 +113,6 @@ void qn_init(void) {
 	llama_backend_init();
 }
 
-bool qn_amx_broken(void) {
-#if defined(__GNUC__) && !defined(__clang__) && (__GNUC__ < 12 || (__GNUC__ == 12 && __GNUC_MINOR__ < 4) || (__GNUC__ == 13 && __GNUC_MINOR__ < 3))
-	return ggml_cpu_has_amx_int8();
-#else
-	return false;
-#endif
-}
-
 void qn_log_level(int min_level) { go_level = min_level; }
 
 qn_report qn_model_load(const char *path, llama_model_params params, uintptr_t progress, llama_model **out) {
@@ -192,11 +184,27 @@ llama_token qn_sample(llama_sampler *chain, llama_context *ctx, int32_t row) {
 	}
 }
 
+// max_of has four running maxima, so that no comparison waits for the one before it.
+static float max_of(const float *x, int32_t n) {
+	float m[4] = {x[0], x[0], x[0], x[0]};
+	int32_t i = 0;
+	for (; i + 4 <= n; i += 4) {
+		for (int k = 0; k < 4; k++) m[k] = x[i + k] > m[k] ? x[i + k] : m[k];
+	}
+	for (; i < n; i++) m[0] = x[i] > m[0] ? x[i] : m[0];
+	return std::max(std::max(m[0], m[1]), std::max(m[2], m[3]));
+}
+
 int32_t qn_argmax(const float *x, int32_t n) {
-	// In two passes, so that the compiler can use vector instructions for the first.
+	// Block by block, so that the place of the maximum is looked for in one block only.
+	const int32_t block = 1024;
 	float best = x[0];
-	for (int32_t i = 1; i < n; i++) best = x[i] > best ? x[i] : best;
-	for (int32_t i = 0; i < n; i++) {
+	int32_t from = 0;
+	for (int32_t i = 0; i < n; i += block) {
+		const float m = max_of(x + i, std::min(block, n - i));
+		if (m > best) best = m, from = i;
+	}
+	for (int32_t i = from; i < n; i++) {
 		if (x[i] == best) return i;
 	}
 	return 0; // all are NaN

@@ -23,10 +23,6 @@ struct qn_report {
 void qn_init(void);
 void qn_log_level(int min_level);
 
-// qn_amx_broken: ggml's AMX kernels end the process here, since they were compiled by a GCC that drops most of the
-// stores to the tile configuration (GCC bug 114098; right since 12.4 and 13.3).
-bool qn_amx_broken(void);
-
 // progress is the handle of a Go function, or 0; see callbacks.go.
 struct qn_report qn_model_load(const char *path, struct llama_model_params params, uintptr_t progress, struct llama_model **out);
 struct qn_report qn_context_new(struct llama_model *model, struct llama_context_params params, struct llama_context **out);
