@@ -41,7 +41,7 @@ var ErrClosed = errors.New("sqlguard: closed")
 const (
 	// slowAfter is when a running statement gives its place in the pool to a further worker, and its priority when others wait.
 	// Most statements are over long before.
-	slowAfter = 20 * time.Millisecond
+	slowAfter = 10 * time.Millisecond
 
 	// maxAside bounds the workers beyond size: slow ones and those that sessions hold.
 	maxAside = 32

@@ -101,7 +101,7 @@ func TestScratchSession(t *testing.T) {
 			if r.Failure != nil || len(r.Rows) != 1 || r.Rows[0][0] != integer(4) {
 				t.Errorf("RETURNING: %+v", r)
 			}
-			if r := query(t, s, "UPDATE t SET a = 0"); r.Failure != nil || r.Columns != nil && len(r.Columns) != 0 {
+			if r := query(t, s, "UPDATE t SET a = 0"); r.Failure != nil || len(r.Columns) != 0 {
 				t.Errorf("%+v", r)
 			}
 		})

@@ -80,8 +80,8 @@ func (s *server) watch(control io.Reader) {
 
 // A statement is slow after so much time on a CPU: one that only had to wait keeps its priority.
 const (
-	slowCPU      = 15 * time.Millisecond
-	slowCPUCheck = 5 * time.Millisecond
+	slowCPU      = 8 * time.Millisecond
+	slowCPUCheck = 2 * time.Millisecond
 )
 
 // lowerWhenSlow lowers the priority of the serving thread once the request with that number proves slow.
