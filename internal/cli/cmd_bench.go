@@ -110,7 +110,6 @@ type benchOptions struct {
 	questions        int
 	static           int
 	workers, slots   int
-	lanes            []int
 	json, alone      bool
 	markdown, models string
 	verbose          bool

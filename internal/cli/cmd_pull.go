@@ -15,6 +15,7 @@ import (
 type pullOptions struct {
 	ref      string
 	revision string
+	convert  string // GGUF type; "" leaves the checkpoint as it is
 	json     bool
 }
 
@@ -29,10 +30,14 @@ the file itself when one was asked for, else the model's folder.
 
    quern pull Qwen/Qwen2.5-3B-Instruct
    quern pull Qwen/Qwen2.5-3B-Instruct-GGUF:*q8_0.gguf
+   quern pull Qwen/Qwen2.5-0.5B-Instruct --convert q8_0
+
+An adapter is pulled the same way; quern lora merge takes pulled models and adapters by their names, and checks the base.
 
 Private and gated models need HF_TOKEN. HF_ENDPOINT names another hub. --revision takes a branch, tag or commit.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "revision", Value: "main", Usage: "branch, tag or commit", Destination: &o.revision},
+			&cli.StringFlag{Name: "convert", Usage: "then make a GGUF of this `TYPE` here (f32, f16, bf16, q8_0, auto), as quern convert does", Destination: &o.convert},
 			&cli.BoolFlag{Name: "json", Usage: "print {id, dir, files, bytes} as JSON", Destination: &o.json},
 		},
 		Action: func(c *cli.Context) error {
@@ -62,6 +67,9 @@ func pullModel(ctx context.Context, env Env, o pullOptions) error {
 		return fmt.Errorf("pull: %w", err)
 	}
 	line.Done(fmt.Sprintf("%d files, %.1f MB downloaded", len(got.Files), float64(got.Bytes)/1e6))
+	if o.convert != "" {
+		return runConvert(ctx, env, convertOptions{checkpoint: ref.ID, kind: o.convert, json: o.json})
+	}
 	if o.json {
 		return json.NewEncoder(env.Stdout).Encode(map[string]any{"id": ref.ID, "dir": got.Dir, "files": got.Files, "bytes": got.Bytes})
 	}
