@@ -5,13 +5,15 @@
 #   BENCH_REPEATS  runs of each party, default 3
 #   BENCH_SHAPES   shapes to measure, default "qwen2.5-0.5b qwen3.5-0.8b"
 #   BENCH_TYPE     type of the weights, default q8_0
-#   PYTHON         interpreter with torch and transformers for the Transformers loop, default python3
+#   PYTHON         interpreter with torch, transformers and peft; by default an environment of their own, made once in the
+#                  cache by scripts/peers/setup.sh. A peer that is missing is named in the report.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 repeats=${BENCH_REPEATS:-3}
 shapes=${BENCH_SHAPES:-qwen2.5-0.5b qwen3.5-0.8b}
 type=${BENCH_TYPE:-q8_0}
+python=${PYTHON:-$(scripts/peers/setup.sh || echo python3)}
 out=docs/BENCHMARKS.md
 mkdir -p docs
 new=$(mktemp docs/.benchmarks.XXXXXX)
@@ -35,11 +37,10 @@ slots, prompts kept. The Transformers loop reads each turn from the beginning in
 END
 for shape in $shapes; do
 	echo "bench: $shape $type" >&2
-	bin/quern bench run --shape "$shape" --type "$type" --repeats "$repeats" --python "${PYTHON:-python3}" --markdown "$new" -v
+	bin/quern bench run --shape "$shape" --type "$type" --repeats "$repeats" --python "$python" --markdown "$new" -v
 	printf 'Command: `bin/quern bench run --shape %s --type %s --repeats %s`\n\n' "$shape" "$type" "$repeats" >>"$new"
 done
-scripts/peers/setup.sh >/dev/null || true # a peer that is missing is named in the report
-bin/quern bench files --repeats "$repeats" --markdown "$new" -v
+bin/quern bench files --repeats "$repeats" --python "$python" --markdown "$new" -v
 printf 'Command: `bin/quern bench files --repeats %s`\n\n' "$repeats" >>"$new"
 # What follows this line in the document was measured on other machines and stays.
 marker='<!-- other machines -->'
