@@ -19,6 +19,7 @@ type Pool struct {
 	active   int       // busy, not set aside
 	aside    map[*worker]bool
 	starting int
+	failed   int        // starts that failed one after another
 	waiting  []*request // in order of arrival
 	closed   bool
 }
@@ -48,6 +49,9 @@ const (
 
 	// maxReserve bounds the workers that stand by to replace slow ones.
 	maxReserve = 4
+
+	// maxFailedStarts is when those who wait for a worker are told that none can be started.
+	maxFailedStarts = 3
 
 	// recycleAfter bounds the statements a worker runs before a fresh one takes its place.
 	recycleAfter = 20_000
@@ -141,10 +145,16 @@ func (p *Pool) start() {
 	p.starting--
 	switch {
 	case err != nil:
-		p.fail(err)
+		if p.failed++; p.failed < maxFailedStarts { // something else may have ended it
+			p.balance()
+		} else {
+			p.failed = 0
+			p.fail(err)
+		}
 	case p.closed:
 		go w.process.stop()
 	default:
+		p.failed = 0
 		go p.watch(w)
 		p.idle = append(p.idle, w)
 		p.balance()

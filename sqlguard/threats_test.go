@@ -92,20 +92,20 @@ func TestThreats(t *testing.T) {
 		}},
 		{"06 VACUUM INTO", all(sqlguard.Refused, "VACUUM INTO '"+filepath.Join(a.dir, "copy.db")+"'", "VACUUM", "VACUUM main INTO 'x.db'")},
 		{"07 transactions", all(sqlguard.Refused, "BEGIN", "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK", "SAVEPOINT s", "RELEASE s", "ROLLBACK TO s", "DETACH main", "END")},
-		{"08 load_extension", all(sqlguard.Refused, "SELECT load_extension('x')", "SELECT load_extension('x', 'y')", `SELECT "load_extension"('x')`)},
+		{"08 load_extension", func(t *testing.T) {
+			for _, s := range []string{"SELECT load_extension('x')", "SELECT load_extension('x', 'y')", `SELECT "load_extension"('x')`} {
+				unavailable(t, g, s)
+			}
+		}},
 		{"09 functions of files", func(t *testing.T) {
 			expect(t, g, "SELECT fts3_tokenizer('simple')", sqlguard.Refused)
 			for _, s := range []string{"SELECT readfile('/etc/passwd')", "SELECT writefile('x', 'y')", "SELECT edit('x')", "SELECT sqlite_log(1, 'x')", "SELECT * FROM fsdir('/')", "SELECT zipfile('a','b')"} {
-				if r := query(t, g, s); r.Failure == nil {
-					t.Errorf("%s ran", s)
-				}
+				unavailable(t, g, s)
 			}
 		}},
 		{"10 the driver's functions", func(t *testing.T) {
 			for _, s := range []string{"SELECT auth_user_add('a','b',1)", "SELECT authenticate('a','b')", "SELECT auth_enabled()", "SELECT auth_user_delete('a')"} {
-				if r := query(t, g, s); r.Failure == nil {
-					t.Errorf("%s ran", s)
-				}
+				unavailable(t, g, s)
 			}
 		}},
 		{"11 endless", func(t *testing.T) {
@@ -314,6 +314,15 @@ func TestThreats(t *testing.T) {
 	}
 }
 
+// unavailable expects a function to be refused, or not to be in this build at all.
+func unavailable(t *testing.T, g *sqlguard.Guard, sql string) {
+	t.Helper()
+	f := query(t, g, sql).Failure
+	if f == nil || f.Kind != sqlguard.Refused && !strings.HasPrefix(f.Message, "no such ") {
+		t.Errorf("%s: %v", sql, f)
+	}
+}
+
 func crossJoin(n int) string {
 	names := make([]string, n)
 	for i := range names {
@@ -325,7 +334,7 @@ func crossJoin(n int) string {
 func testHostileSchema(t *testing.T) {
 	path := create(t, "CREATE TABLE t(a)", "INSERT INTO t VALUES ('x')", "CREATE VIEW v1 AS SELECT load_extension('x')", "CREATE VIEW v2 AS SELECT fts3_tokenizer('simple')")
 	g := open(t, path, sqlguard.AskPolicy())
-	expect(t, g, "SELECT * FROM v1", sqlguard.Refused)
+	unavailable(t, g, "SELECT * FROM v1")
 	expect(t, g, "SELECT * FROM v2", sqlguard.Refused)
 	// A generated column, a trigger, and a schema that names what does not exist.
 	hostile := create(t, "CREATE TABLE t(a, b AS (abs(a)))", "CREATE TRIGGER tr AFTER INSERT ON t BEGIN DELETE FROM t; END", "CREATE VIEW broken AS SELECT * FROM t",
