@@ -224,9 +224,9 @@ func TestLiesAreRefused(t *testing.T) {
 	for name, h := range map[string]*fakeHub{
 		"wrong content":         {lie: map[string]string{"model.safetensors": wrong}},
 		"wrong small content":   {lie: map[string]string{"config.json": `{"a": 2}`}},
-		"longer than listed":    {listed: map[string]int64{"model.safetensors": 1000}},
-		"shorter than listed":   {listed: map[string]int64{"model.safetensors": 400_000}},
-		"more than the disk":    {listed: map[string]int64{"model.safetensors": 1 << 60}},
+		"longer than listed":    {listed: map[string]int64{"model.safetensors": 1000, "sub/same.safetensors": 1000}},
+		"shorter than listed":   {listed: map[string]int64{"model.safetensors": 400_000, "sub/same.safetensors": 400_000}},
+		"more than the disk":    {listed: map[string]int64{"model.safetensors": 1 << 60, "sub/same.safetensors": 1 << 60}},
 		"gated":                 {gated: true},
 		"always broken":         {errors: 1 << 30},
 		"private without token": {token: "secret"},
