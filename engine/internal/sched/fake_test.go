@@ -3,7 +3,6 @@ package sched
 import (
 	"fmt"
 	"hash/fnv"
-	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -38,7 +37,6 @@ type fakeSeq struct {
 
 const fakeVocab = 1000
 
-var fakeSeed = maphash.MakeSeed()
 
 // nextState is the model: how one token changes the state of a sequence.
 func nextState(state uint64, t Token) uint64 {
