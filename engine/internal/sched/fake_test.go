@@ -37,7 +37,6 @@ type fakeSeq struct {
 
 const fakeVocab = 1000
 
-
 // nextState is the model: how one token changes the state of a sequence.
 func nextState(state uint64, t Token) uint64 {
 	state ^= uint64(t) + 0x9e3779b97f4a7c15
