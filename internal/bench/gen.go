@@ -96,7 +96,7 @@ func Gen(ctx context.Context, o GenOptions) (*GenReport, error) {
 func (o GenOptions) perLane() int { return o.Prompt + o.Generate + 8 }
 
 // quern measures one width in an engine of its own. In deterministic mode the engine makes no step before all joined
-// callers have sent their request, so that prompts and generations of all lanes begin together.
+// lanes have sent their request, so that prompts and generations of all lanes begin together.
 func (o GenOptions) quern(ctx context.Context, m *engine.Model, w *GenWidth) error {
 	e, err := m.NewEngine(ctx, engine.EngineOptions{
 		ContextLength: o.perLane(), Lanes: w.Lanes, Holders: -1, BatchTokens: o.Chunk,
@@ -106,9 +106,6 @@ func (o GenOptions) quern(ctx context.Context, m *engine.Model, w *GenWidth) err
 		return err
 	}
 	defer e.Close()
-	for range w.Lanes {
-		defer e.Join()()
-	}
 	lanes := make([][]engine.Token, w.Lanes)
 	for i := range lanes {
 		lanes[i] = randomTokens(uint64(i), 4, m.VocabSize()) // so that code and weights are warm
@@ -134,13 +131,19 @@ func (o GenOptions) quern(ctx context.Context, m *engine.Model, w *GenWidth) err
 	return nil
 }
 
-// together lets all lanes generate n tokens, appends them, and returns how long it took.
+// together lets all lanes generate n tokens, appends them, and returns how long it took. Each lane joins before the first
+// sends its request, and leaves when it has its tokens, as lanes need not end in the same step.
 func together(ctx context.Context, e *engine.Engine, lanes [][]engine.Token, n int) (time.Duration, error) {
 	var all sync.WaitGroup
 	errs := make([]error, len(lanes))
+	leave := make([]func(), len(lanes))
+	for i := range lanes {
+		leave[i] = e.Join()
+	}
 	began := time.Now()
 	for i := range lanes {
 		all.Go(func() {
+			defer leave[i]()
 			stream, err := e.Generate(ctx, engine.Request{Prompt: lanes[i], MaxTokens: n, IgnoreEnd: true, Order: i})
 			if err != nil {
 				errs[i] = err
