@@ -75,15 +75,15 @@ from_git() {
 	git clone -q -c advice.detachedHead=false --depth 1 --branch "$LLAMA_TAG" "$LLAMA_REPO" "$1/repo"
 }
 
-fetch_sources() {
+fetch_sources() ( # in a shell of its own, so that its trap ends with it
 	need git git git git
-	local tmp; tmp=$(mktemp -d "$cache/llama.cpp/fetch.XXXXXX")
-	trap 'rm -rf "$tmp"' RETURN
+	tmp=$(mktemp -d "$cache/llama.cpp/fetch.XXXXXX")
+	trap 'rm -rf "$tmp"' EXIT
 	from_npm "$tmp" || from_git "$tmp" || die "no way to get llama.cpp $LLAMA_TAG: install npm (Debian/Ubuntu: sudo apt-get install npm; Fedora: sudo dnf install npm; macOS: brew install node), or set LLAMA_CPP_DIR to a checkout of $LLAMA_TAG"
 	check_tree "$tmp/repo" || die "the fetched sources are not the pinned tree $LLAMA_TREE: not used"
 	rm -rf "$tmp/repo/.git"
 	mv "$tmp/repo" "$src"
-}
+)
 
 link() { # link TARGET NAME: third_party/llama.cpp/NAME -> TARGET
 	mkdir -p "$top/third_party/llama.cpp"
