@@ -23,13 +23,14 @@ export CGO_ENABLED := 1
 export CGO_CFLAGS  := -O2 -g $(SQLITE_CFLAGS)
 export GOFLAGS     := -buildvcs=false -tags=$(TAGS)
 
+BIN   ?= bin/quern
 PKG   ?= ./...
 COUNT ?= 1
 
 .PHONY: build demo test race fuzz bench lint dist demo-model clean help env llama tools
 
 build: llama ## build bin/quern
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/quern ./cmd/quern
+	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/quern
 
 demo: build ## the main job on an embedded model and database
 	bin/quern demo

@@ -100,6 +100,8 @@ compile() { # compile TARGET…
 	if command -v ninja >/dev/null 2>&1; then gen=(-G Ninja); else need make make make make; fi
 	mkdir -p "$build"
 	local log=$build/build.log
+	# A binary to hand out names no folder of the machine that built it.
+	[ "${PORTABLE:-0}" = 1 ] && export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$src=llama.cpp" CXXFLAGS="${CXXFLAGS:-} -ffile-prefix-map=$src=llama.cpp"
 	cmake -S "$here/llama" -B "$build" "${gen[@]}" "-DLLAMA_SRC=$src" "${flags[@]}" >"$log" 2>&1 ||
 		{ tail -n 20 "$log" >&2; die "cmake failed; the whole log is $log"; }
 	say "building $* (about 5 minutes on 2 cores for the libraries; log: $log)"
