@@ -6,7 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"quern/toolloop/internal/pytext"
+	"quern/internal/pytext"
 )
 
 var (

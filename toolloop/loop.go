@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"quern/toolloop/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // Loop runs questions. Its fields are set once; it may then be used by many goroutines, as far as its parts may be.

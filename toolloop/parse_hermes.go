@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"quern/toolloop/internal/pytext"
+	"quern/internal/pytext"
 )
 
 const (

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"quern/internal/pytext"
 	"quern/internal/testenv"
 	"quern/toolloop/internal/looptest"
-	"quern/toolloop/internal/pytext"
 )
 
 type parseRow struct {

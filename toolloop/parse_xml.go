@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"quern/toolloop/internal/pytext"
+	"quern/internal/pytext"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"quern/toolloop/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // Profile is what is fixed about a family of models by the way it was trained: how calls are written, when they run,

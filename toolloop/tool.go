@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"quern/toolloop/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // Definition declares a tool to the model. NewDefinition makes one.

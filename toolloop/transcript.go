@@ -12,7 +12,7 @@ import (
 	"math"
 	"time"
 
-	"quern/toolloop/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // TranscriptVersion is the version of the schema below. A reader refuses a higher one. Fields may be added under the

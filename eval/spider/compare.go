@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"quern/eval/internal/pytext"
+	"quern/internal/pytext"
 	"quern/sqlguard"
 )
 

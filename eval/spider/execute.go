@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"quern/eval"
-	"quern/eval/internal/pytext"
 	"quern/eval/internal/sqlparse"
+	"quern/internal/pytext"
 	"quern/sqlguard"
 )
 

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"quern/eval"
-	"quern/eval/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // Files are what the official command lines take: a gold file of lines "SQL<TAB>database", a prediction file of lines "SQL",

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"quern/eval/internal/pytext"
+	"quern/internal/pytext"
 	"quern/sqlguard"
 )
 

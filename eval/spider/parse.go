@@ -3,7 +3,7 @@ package spider
 import (
 	"strings"
 
-	"quern/eval/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // SQL is a query as Spider's grammar understands it (process_sql.py of either repository).

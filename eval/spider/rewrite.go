@@ -5,8 +5,8 @@ import (
 	"sort"
 	"strings"
 
-	"quern/eval/internal/pytext"
 	"quern/eval/internal/sqlparse"
+	"quern/internal/pytext"
 )
 
 // What the test-suite script does to both queries before it runs them (exec_eval.py and parse.py).

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"quern/eval/internal/nltk"
-	"quern/eval/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // Crash is a Python exception with which an official script ends, or that its parser raises.

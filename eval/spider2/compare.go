@@ -6,7 +6,8 @@ import (
 	"math"
 	"sort"
 	"strconv"
-	"strings"
+
+	"quern/internal/pytext"
 )
 
 // Tolerances of a numeric comparison: Python's math.isclose with these arguments.
@@ -141,7 +142,7 @@ func pythonText(v any) string {
 	case uint64:
 		return strconv.FormatUint(x, 10)
 	case float64:
-		return pythonFloat(x)
+		return pytext.FloatRepr(x)
 	case bool:
 		if x {
 			return "True"
@@ -149,26 +150,6 @@ func pythonText(v any) string {
 		return "False"
 	}
 	return ""
-}
-
-// pythonFloat is Python's repr of a float: the shortest digits that read back, with an exponent below 1e-4 and from 1e16.
-func pythonFloat(f float64) string {
-	switch {
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	case math.IsNaN(f):
-		return "nan"
-	}
-	if abs := math.Abs(f); abs != 0 && (abs < 1e-4 || abs >= 1e16) {
-		return strconv.FormatFloat(f, 'e', -1, 64)
-	}
-	s := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
 }
 
 // compareAny reports whether the prediction equals one of several gold tables. A condition list applies to each gold when

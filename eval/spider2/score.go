@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"quern/eval"
+	"quern/internal/pytext"
 	"quern/sqlguard"
 )
 
@@ -269,8 +270,8 @@ func (s *Scorer) Totals(results []eval.Result) []eval.Totals {
 		if line.of > 0 {
 			score = float64(correct) / float64(line.of)
 		}
-		t.Rows = append(t.Rows, []string{line.name, pythonFloat(score), fmt.Sprint(correct), fmt.Sprint(line.of)})
-		t.Text += fmt.Sprintf("%s: %s, Correct examples: %d, Total examples: %d\n", line.name, pythonFloat(score), correct, line.of)
+		t.Rows = append(t.Rows, []string{line.name, pytext.FloatRepr(score), fmt.Sprint(correct), fmt.Sprint(line.of)})
+		t.Text += fmt.Sprintf("%s: %s, Correct examples: %d, Total examples: %d\n", line.name, pytext.FloatRepr(score), correct, line.of)
 	}
 	return []eval.Totals{t}
 }

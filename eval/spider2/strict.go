@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"quern/eval"
+	"quern/internal/pytext"
 )
 
 // strictMatch is the comparison by plain rules: each gold column that counts is a column of its own of the prediction, rows
@@ -186,7 +187,7 @@ func shownValue(v any) any {
 		return nil
 	case float64:
 		if math.IsInf(x, 0) || math.IsNaN(x) {
-			return pythonFloat(x)
+			return pytext.FloatRepr(x)
 		}
 	case bool:
 		return pythonText(x)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"quern/internal/pytext"
 	"quern/sqlguard"
 )
 
@@ -70,11 +71,11 @@ func cellText(v sqlguard.Value, asFloat bool) string {
 	switch v.Kind {
 	case sqlguard.Integer:
 		if asFloat {
-			return pythonFloat(float64(v.Int))
+			return pytext.FloatRepr(float64(v.Int))
 		}
 		return strconv.FormatInt(v.Int, 10)
 	case sqlguard.Real:
-		return pythonFloat(v.Real)
+		return pytext.FloatRepr(v.Real)
 	case sqlguard.Text:
 		return v.Data
 	case sqlguard.Blob:
@@ -82,7 +83,7 @@ func cellText(v sqlguard.Value, asFloat bool) string {
 			if math.IsNaN(f) {
 				return ""
 			}
-			return pythonFloat(f)
+			return pytext.FloatRepr(f)
 		}
 		return pythonBytes(v.Data)
 	}

@@ -31,18 +31,18 @@ var mayImport = map[string][]string{
 	// evaluation
 	"eval":                   {"sqlguard"},
 	"eval/report":            {"eval"},
-	"eval/spider":            {"eval", "sqlguard", "eval/internal/*"},
+	"eval/spider":            {"eval", "sqlguard", "eval/internal/*", "internal/pytext"},
 	"eval/bird":              {"eval", "sqlguard"},
-	"eval/spider2":           {"eval", "sqlguard"},
-	"eval/internal/nltk":     {"eval/internal/pytext"},
-	"eval/internal/sqlparse": {"eval/internal/pytext"},
+	"eval/spider2":           {"eval", "sqlguard", "internal/pytext"},
+	"eval/internal/nltk":     {"internal/pytext"},
+	"eval/internal/sqlparse": {"internal/pytext"},
 
 	// the agent
-	"toolloop/sqltool":            {"toolloop", "toolloop/internal/pytext", "sqlguard"},
+	"toolloop/sqltool":            {"toolloop", "internal/pytext", "sqlguard"},
 	"toolloop/transcriptview":     {"toolloop"},
-	"toolloop":                    {"prompts", "toolloop/internal/pytext"},
+	"toolloop":                    {"prompts", "internal/pytext"},
 	"toolloop/internal/fakemodel": {"toolloop"},
-	"toolloop/internal/looptest":  {"toolloop/internal/pytext"},
+	"toolloop/internal/looptest":  {"internal/pytext"},
 	"backend":                     {"toolloop"},
 
 	// models and databases

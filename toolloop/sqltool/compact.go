@@ -7,9 +7,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"quern/internal/pytext"
 	"quern/sqlguard"
 	"quern/toolloop"
-	"quern/toolloop/internal/pytext"
 )
 
 // callCompact runs the query and words the result for a model that reads tables.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"quern/internal/pytext"
 	"quern/sqlguard"
 	"quern/toolloop"
-	"quern/toolloop/internal/pytext"
 )
 
 // callHermes does what Oumi's run_sql tool does inside verl's loop.

@@ -12,12 +12,12 @@ import (
 
 	_ "github.com/mattn/go-sqlite3"
 
+	"quern/internal/pytext"
 	"quern/internal/testenv"
 	"quern/prompts"
 	"quern/sqlguard"
 	"quern/toolloop"
 	"quern/toolloop/internal/looptest"
-	"quern/toolloop/internal/pytext"
 	"quern/toolloop/sqltool"
 )
 

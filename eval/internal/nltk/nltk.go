@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"quern/eval/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // Words is nltk.word_tokenize(text) for a text without straight quotes: Spider's scorer has cut out its strings before, so

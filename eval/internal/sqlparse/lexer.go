@@ -8,7 +8,7 @@ package sqlparse
 import (
 	"strings"
 
-	"quern/eval/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // Kind is the type of a token, as far as it matters here.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"testing"
 
-	"quern/toolloop/internal/pytext"
+	"quern/internal/pytext"
 )
 
 // Rows reads a JSON Lines file. It fails when there is no row.

@@ -3,7 +3,6 @@ package pytext
 import (
 	"bufio"
 	"encoding/json"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,17 +96,6 @@ func FuzzDecodeJSON(f *testing.F) {
 		}
 		Pprint(v, 72)
 	})
-}
-
-func TestFloatRepr(t *testing.T) {
-	for f, want := range map[float64]string{
-		1e16: "1e+16", 1e15: "1000000000000000.0", 1e-4: "0.0001", 1e-5: "1e-05", 1e20: "1e+20", 1.5e-7: "1.5e-07",
-		math.Inf(-1): "-inf", 5e-324: "5e-324", math.MaxFloat64: "1.7976931348623157e+308", 3: "3.0",
-	} {
-		if got := FloatRepr(f); got != want {
-			t.Errorf("%g: %s, want %s", f, got, want)
-		}
-	}
 }
 
 func mustDecode(t *testing.T, text string) any {

@@ -2,7 +2,6 @@ package pytext
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -163,11 +162,11 @@ func isLineBreak(r rune) bool {
 // splitWords cuts after each run of white space.
 func splitWords(s string) (words []string) {
 	for s != "" {
-		end := strings.IndexFunc(s, isSpace)
+		end := strings.IndexFunc(s, IsSpace)
 		if end < 0 {
 			return append(words, s)
 		}
-		after := strings.IndexFunc(s[end:], func(r rune) bool { return !isSpace(r) })
+		after := strings.IndexFunc(s[end:], func(r rune) bool { return !IsSpace(r) })
 		if after < 0 {
 			return append(words, s)
 		}
@@ -177,10 +176,4 @@ func splitWords(s string) (words []string) {
 	return words
 }
 
-// isSpace is str.isspace of one character.
-func isSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }
-
 func runes(s string) int { return utf8.RuneCountInString(s) }
-
-// Strip is str.strip().
-func Strip(s string) string { return strings.TrimFunc(s, isSpace) }

@@ -1,8 +1,3 @@
-// Package pytext does to text what Python's str, repr and float do, where an official scorer's verdict depends on it:
-// which characters are white space or word characters, how a number is written, how bytes become text.
-//
-// The rules are those of the Python 3 language and library reference; Go's own differ in small ways that decide verdicts
-// (U+001F is white space, 1e16 is written "1e+16", "1_0" is a number).
 package pytext
 
 import (

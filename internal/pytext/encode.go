@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/big"
 	"strconv"
-	"strings"
 )
 
 // AppendJSON appends v as json.dumps writes it by default: separators ", " and ": ", ASCII only.
@@ -100,26 +99,4 @@ func jsonFloat(f float64) string {
 		return "-Infinity"
 	}
 	return FloatRepr(f)
-}
-
-// FloatRepr is float.__repr__: the shortest digits that read back as f, with an exponent outside 1e-4 … 1e16.
-func FloatRepr(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	}
-	s := strconv.FormatFloat(f, 'e', -1, 64)
-	mantissa, exp, _ := strings.Cut(s, "e")
-	if e, _ := strconv.Atoi(exp); e < -4 || e >= 16 {
-		return mantissa + "e" + exp // Go writes at least two digits too
-	}
-	s = strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
 }

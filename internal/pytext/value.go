@@ -1,6 +1,9 @@
-// Package pytext reads and writes text exactly as Python does where the reference loops let Python write it: JSON by
-// the json module, values by repr and pprint, errors of the jsonschema library. A model trained on those bytes has to
-// be shown the same bytes.
+// Package pytext reads and writes text exactly as Python does, where Python's bytes decide: in the reference loops, whose
+// models were trained on JSON by the json module, values by repr and pprint and errors of the jsonschema library; and in
+// the official scorers, whose verdicts hang on what str, repr and float make of text and numbers.
+//
+// The rules are those of the Python 3 language and library reference; Go's own differ in small ways (U+001F is white
+// space, 1e16 is written "1e+16", "1_0" is a number).
 //
 // JSON values are nil, bool, *big.Int, float64, string, []any and *Object.
 package pytext
