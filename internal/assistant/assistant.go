@@ -155,12 +155,15 @@ func (a *Assistant) open(old *toolloop.Conversation, question string) (*toolloop
 // run runs one trajectory and executes what it answered.
 func (a *Assistant) run(ctx context.Context, loop *toolloop.Loop, c *toolloop.Conversation, onEvent func(toolloop.Event)) (Answer, error) {
 	transcript, err := loop.Run(ctx, c, onEvent)
-	answer := Answer{Transcript: transcript, SQL: transcript.FinalSQL}
+	answer := Answer{Transcript: transcript}
 	if err != nil {
 		return answer, err
 	}
-	answer.Notes = stopNotes(transcript)
-	if answer.SQL == "" {
+	answer.Notes = stopNotes(ctx, transcript)
+	if transcript.Stop == toolloop.StopNoSQL || transcript.Stop == toolloop.StopCancelled {
+		return answer, nil // what the transcript has for SQL is then some text or half a query
+	}
+	if answer.SQL = transcript.FinalSQL; answer.SQL == "" {
 		return answer, nil
 	}
 	if answer.Result, err = a.guard.QueryLimits(ctx, answer.SQL, a.options.Limits); err != nil {

@@ -33,6 +33,7 @@ func TestResultNotes(t *testing.T) {
 		"SELECT 4":                     {failed, "no such table: x (did you mean y?)"},
 		"SELECT 5 LIMIT 2":             {result("x", "y"), "stops at LIMIT 2"},
 		"SELECT 6 LIMIT 2 OFFSET 4 ;":  {result("x", "y"), "stops at LIMIT 2"},
+		"SELECT 6 LIMIT 4, 2":          {result("x", "y"), "stops at LIMIT 2"},
 		"SELECT 7 LIMIT 3":             {result("x", "y"), ""},
 		"SELECT 8 ORDER BY a LIMIT 1":  {result("x"), ""}, // one row was asked for: the largest, the first
 		"SELECT (SELECT 9 LIMIT 1), 2": {result("x", "y"), ""},
@@ -46,12 +47,21 @@ func TestResultNotes(t *testing.T) {
 
 func TestEveryStopIsExplained(t *testing.T) {
 	for _, stop := range []toolloop.StopReason{toolloop.StopForcedFinal, toolloop.StopNoSQL, toolloop.StopMaxTurns, toolloop.StopMaxTokens, toolloop.StopContextFull, toolloop.StopCancelled} {
-		if notes := stopNotes(&toolloop.Transcript{Stop: stop}); len(notes) != 1 || notes[0] == "" {
+		if notes := stopNotes(context.Background(), &toolloop.Transcript{Stop: stop}); len(notes) != 1 || notes[0] == "" {
 			t.Errorf("%s: %q", stop, notes)
 		}
 	}
-	if notes := stopNotes(&toolloop.Transcript{Stop: toolloop.StopFinalSQL}); len(notes) > 0 {
+	if notes := stopNotes(context.Background(), &toolloop.Transcript{Stop: toolloop.StopFinalSQL}); len(notes) > 0 {
 		t.Errorf("an answer needs no note: %q", notes)
+	}
+	words := &toolloop.Transcript{Stop: toolloop.StopNoSQL, Turns: []toolloop.Turn{{Content: "I cannot\nsay " + strings.Repeat("ü", 500)}}}
+	if notes := stopNotes(context.Background(), words); !strings.Contains(notes[0], "It said: I cannot say üü") || len(notes[0]) > 1000 {
+		t.Errorf("what the model said: %q", notes)
+	}
+	over, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	if notes := stopNotes(over, &toolloop.Transcript{Stop: toolloop.StopCancelled}); !strings.Contains(notes[0], "time") {
+		t.Errorf("at a time limit: %q", notes)
 	}
 }
 

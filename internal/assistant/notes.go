@@ -1,10 +1,13 @@
 package assistant
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"quern/sqlguard"
@@ -12,14 +15,14 @@ import (
 )
 
 // stopNotes say what a person should know about the way a question ended.
-func stopNotes(t *toolloop.Transcript) []string {
+func stopNotes(ctx context.Context, t *toolloop.Transcript) []string {
 	switch t.Stop {
 	case toolloop.StopFinalSQL:
 		return nil
 	case toolloop.StopForcedFinal:
 		return []string{"The model used up its turns; this is its best answer so far."}
 	case toolloop.StopNoSQL:
-		return []string{"The model did not answer with a query."}
+		return []string{"The model did not answer with a query." + said(t)}
 	case toolloop.StopMaxTurns:
 		return []string{fmt.Sprintf("The model used up its %d turns without an answer; --max-turns allows more.", t.Limits.MaxTurns)}
 	case toolloop.StopMaxTokens:
@@ -27,10 +30,29 @@ func stopNotes(t *toolloop.Transcript) []string {
 	case toolloop.StopContextFull:
 		return []string{"The conversation no longer fits the model's context; --max-input-tokens and --ctx allow more, --tables needs less."}
 	case toolloop.StopCancelled:
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return []string{"Stopped: the time for a question is over."}
+		}
 		return []string{"Stopped."}
 	default:
 		return []string{t.Error}
 	}
+}
+
+// said quotes the model's last words, shortened.
+func said(t *toolloop.Transcript) string {
+	if len(t.Turns) == 0 {
+		return ""
+	}
+	words := strings.Join(strings.Fields(t.Turns[len(t.Turns)-1].Content), " ")
+	if words == "" {
+		return ""
+	}
+	const most = 400
+	if runes := []rune(words); len(runes) > most {
+		words = string(runes[:most]) + "…"
+	}
+	return " It said: " + words
 }
 
 // resultNotes say what a person should know about the rows before trusting them.
@@ -52,7 +74,7 @@ func resultNotes(sql string, r sqlguard.Result) []string {
 	return nil
 }
 
-var limitAtEnd = regexp.MustCompile(`(?i)\blimit\s+(\d+)(?:\s+offset\s+\d+)?\s*;?\s*$`)
+var limitAtEnd = regexp.MustCompile(`(?i)\blimit\s+(?:\d+\s*,\s*)?(\d+)(?:\s+offset\s+\d+)?\s*;?\s*$`)
 
 // finalLimit is the number in a LIMIT at the end of a statement, or -1.
 func finalLimit(sql string) int {

@@ -33,6 +33,7 @@ type serveOptions struct {
 	token      string
 	lanes      int
 	maxWaiting int
+	timeout    time.Duration
 	grace      time.Duration
 }
 
@@ -43,6 +44,7 @@ func serveCommand(env Env) *cli.Command {
 		&cli.StringFlag{Name: "token", Usage: "bearer token that every request must bring", EnvVars: []string{"QUERN_TOKEN"}, Destination: &o.token},
 		&cli.IntFlag{Name: "parallel", Value: 4, Usage: "requests that run at once; further ones wait", Destination: &o.lanes},
 		&cli.IntFlag{Name: "max-waiting", Value: 64, Usage: "requests that may wait; further ones are turned away", Destination: &o.maxWaiting},
+		&cli.DurationFlag{Name: "request-timeout", Value: 10 * time.Minute, Usage: "how long one request may take, waiting included; 0 sets no limit", Destination: &o.timeout},
 		&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "how long running requests may go on at shutdown", Destination: &o.grace},
 	}
 	for _, flag := range o.flags() {
@@ -59,11 +61,15 @@ func serveCommand(env Env) *cli.Command {
      -d '{"messages": [{"role": "user", "content": "Hello"}]}'
 
 Paths: / (page), /v1/chat/completions, /v1/completions, /v1/models, /healthz, /metrics. Pages of other sites cannot call
-it (no CORS). Ctrl-C lets running requests finish.`,
+it (no CORS). A request that reaches --request-timeout ends with the error code "timeout", status 504; in a stream the
+error is the last event. Ctrl-C lets running requests finish.`,
 		Flags: flags,
 		Action: func(c *cli.Context) error {
 			if o.confirm {
 				return usagef("--confirm needs a terminal; the page shows each query as it runs")
+			}
+			if o.timeout < 0 || o.grace < 0 {
+				return usagef("--request-timeout and --grace must not be below 0")
 			}
 			return runServe(c.Context, env, o)
 		},
@@ -85,7 +91,7 @@ func runServe(ctx context.Context, env Env, o serveOptions) error {
 	}
 	api := openaiapi.New(openaiapi.Config{
 		Engine: model.Engine, Template: model.Template, Name: model.Name, Parse: callParser(model),
-		MaxWaiting: o.maxWaiting, Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
+		MaxWaiting: o.maxWaiting, Timeout: o.timeout, Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
 	})
 	listener, err := net.Listen("tcp", o.listen)
 	if err != nil {
@@ -129,7 +135,7 @@ func (o serveOptions) openServed(ctx context.Context, env Env) (model *assistant
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return d.model, web.Handler(pageSource{d, env}), d.Close, nil
+	return d.model, web.Handler(pageSource{d, env, o.timeout}), d.Close, nil
 }
 
 // serve runs until ctx ends, then lets running requests finish within grace.
@@ -232,7 +238,8 @@ func callParser(m *assistant.Model) func(string) []openaiapi.Call {
 // pageSource is what the web page asks.
 type pageSource struct {
 	*desk
-	env Env
+	env     Env
+	timeout time.Duration // of a question; 0 sets none
 }
 
 func (p pageSource) About() web.About {
@@ -240,6 +247,11 @@ func (p pageSource) About() web.About {
 }
 
 func (p pageSource) Ask(ctx context.Context, question, conversation string, step func(web.Step)) (web.Answer, error) {
+	if p.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.timeout)
+		defer cancel()
+	}
 	a, err := p.ask(ctx, p.env, question, conversation, false, func(e toolloop.Event) {
 		switch e.Kind {
 		case toolloop.EventText:

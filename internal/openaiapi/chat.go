@@ -14,9 +14,9 @@ import (
 )
 
 // chat answers POST /v1/chat/completions.
-func (s *Server) chat(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) chat(w http.ResponseWriter, r *http.Request, body []byte) error {
 	var req chatRequest
-	if err := read(r, &req); err != nil {
+	if err := read(body, &req); err != nil {
 		return err
 	}
 	prompt, thinking, err := s.chatPrompt(req)

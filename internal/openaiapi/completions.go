@@ -10,9 +10,9 @@ import (
 )
 
 // completions answers POST /v1/completions: raw text or token ids are continued, without a chat template.
-func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) completions(w http.ResponseWriter, r *http.Request, body []byte) error {
 	var req completionRequest
-	if err := read(r, &req); err != nil {
+	if err := read(body, &req); err != nil {
 		return err
 	}
 	if err := s.checkCompletion(req); err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,9 @@ type Config struct {
 	Temperature float64
 	// MaxWaiting is how many requests may wait for a lane before further ones are turned away (429); 0 is 64.
 	MaxWaiting int
-	Log        *slog.Logger
+	// Timeout bounds a request from its arrival to its last byte; 0 sets no bound.
+	Timeout time.Duration
+	Log     *slog.Logger
 }
 
 // Call is a tool call that the model wrote; Arguments is JSON.
@@ -63,7 +66,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 
 // admit turns requests away when too many wait, and answers with the error that a handler returns before it has
 // written anything.
-func (s *Server) admit(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+func (s *Server) admit(handle func(w http.ResponseWriter, r *http.Request, body []byte) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		out := &counting{ResponseWriter: w}
@@ -75,11 +78,44 @@ func (s *Server) admit(handle func(http.ResponseWriter, *http.Request) error) ht
 			return
 		}
 		defer s.active.Add(-1)
-		r.Body = http.MaxBytesReader(out, r.Body, maxBody)
-		if err := handle(out, r); err != nil && r.Context().Err() == nil {
+		ctx, cancel := s.limited(r.Context())
+		defer cancel()
+		body, err := s.body(out, r)
+		if err != nil {
+			writeError(out, asAPIError(err))
+			return
+		}
+		if err := handle(out, r.WithContext(ctx), body); err != nil && r.Context().Err() == nil {
 			writeError(out, asAPIError(err))
 		}
 	}
+}
+
+// limited is ctx under the time limit of a request. What ends by it gets, as the context's cause, the error to answer.
+func (s *Server) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.Timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, s.Timeout, s.timedOut())
+}
+
+func (s *Server) timedOut() *apiError {
+	return failure(http.StatusGatewayTimeout, "server_error", "timeout", "the request took longer than %v, this server's limit (--request-timeout); ask for fewer tokens", s.Timeout)
+}
+
+// body reads what was sent, within the time limit: a connection that trickles must not hold a place for ever.
+func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	conn := http.NewResponseController(w)
+	if s.Timeout > 0 {
+		conn.SetReadDeadline(time.Now().Add(s.Timeout)) // an error means that no connection is behind w
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.Header().Set("Connection", "close") // the deadline stays, so that nothing waits for the rest
+		return nil, s.timedOut()
+	}
+	conn.SetReadDeadline(time.Time{})
+	return body, err
 }
 
 // asAPIError says in OpenAI's terms what went wrong; what is not the client's fault is a 500 without inner details.
@@ -123,6 +159,9 @@ func (c *counting) Write(b []byte) (int, error) {
 func (c *counting) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func writeError(w http.ResponseWriter, e *apiError) {
+	if e.status == http.StatusGatewayTimeout {
+		w.Header().Set("X-Should-Retry", "false") // OpenAI's clients would ask for the same long work again
+	}
 	writeJSON(w, e.status, map[string]any{"error": e})
 }
 
@@ -133,17 +172,14 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // read decodes a request's body.
-func read(r *http.Request, into any) error {
-	err := json.NewDecoder(r.Body).Decode(into)
+func read(body []byte, into any) error {
+	err := json.Unmarshal(body, into)
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
-	var tooBig *http.MaxBytesError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &tooBig):
-		return err
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &syntax):
+	case errors.As(err, &syntax):
 		return invalid("", "the body is not JSON: %v", err)
 	case errors.As(err, &kind):
 		return invalid(kind.Field, "%s must be a %s, not a %s", kind.Field, kind.Type, kind.Value)
@@ -220,6 +256,9 @@ func (s *Server) checkModel(name string) error {
 // generate runs one generation and hands its events to take: each token, and what text comes with the end. An error of
 // take cancels it.
 func (s *Server) generate(ctx context.Context, req engine.Request, take func(engine.Event) error) (engine.Result, error) {
+	if ctx.Err() != nil {
+		return engine.Result{}, context.Cause(ctx)
+	}
 	stream, err := s.Engine.Generate(ctx, req)
 	if err != nil {
 		return engine.Result{}, err
@@ -235,6 +274,9 @@ func (s *Server) generate(ctx context.Context, req engine.Request, take func(eng
 		}
 		if event.Kind == engine.EventDone {
 			s.metrics.generation(event.Result.Usage)
+			if event.Result.Stop == engine.StopCancelled {
+				return engine.Result{}, context.Cause(ctx)
+			}
 			return *event.Result, nil
 		}
 	}
