@@ -45,7 +45,7 @@ func TestAsk(t *testing.T) {
 	if code != exitOK || stdout != "avg( crew )\n"+lookupRow+"\n" {
 		t.Errorf("code %d, stdout %q, stderr %s", code, stdout, stderr)
 	}
-	for _, want := range []string{"→ SELECT DISTINCT kind", "TRAWLER", "kind = ' TRAWLER'", "1 calls"} {
+	for _, want := range []string{"→ SELECT DISTINCT kind", "TRAWLER", "kind = ' TRAWLER'", "1 call, "} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("-v does not show %q:\n%s", want, stderr)
 		}

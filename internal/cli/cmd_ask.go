@@ -334,11 +334,19 @@ func effort(t *toolloop.Transcript) string {
 		calls += len(turn.Calls)
 	}
 	tokens := t.GeneratedTokens()
-	line := fmt.Sprintf("%d calls, %d tokens generated in %.2f s", calls, tokens, t.Elapsed.Seconds())
+	line := fmt.Sprintf("%s, %s generated in %.2f s", count(calls, "call"), count(tokens, "token"), t.Elapsed.Seconds())
 	if decode > 0 {
 		line += fmt.Sprintf(" (%.0f tokens/s)", float64(tokens)/decode.Seconds())
 	}
 	return line
+}
+
+// count writes a number of things: 1 call, 2 calls.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // appendTranscript adds one whole line to a file.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"mime"
 	"net/http"
 
 	"quern/internal/history"
@@ -169,7 +170,7 @@ func (l *late) Write(b []byte) (int, error) {
 }
 
 func decode(w http.ResponseWriter, r *http.Request, into any) error {
-	if r.Header.Get("Content-Type") != "application/json" {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
 		return errors.New("the body must be sent as application/json") // which no foreign page can do unasked
 	}
 	return json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(into)

@@ -146,16 +146,29 @@ function answer(item, data) {
   if (data.sql) showSQL(item, data.sql);
   if (data.columns) showRows(item, data);
   $(".foot", item).textContent = data.foot || "";
+  item.scrollIntoView({ block: "nearest" });
 }
 
 function showSQL(item, sql) {
   $(".sql", item).hidden = false;
   $(".sql code", item).replaceChildren(...highlight(sql));
   $(".copy", item).addEventListener("click", async (event) => {
-    await navigator.clipboard.writeText(sql);
+    if (!(await copyText(sql, $(".sql code", item)))) return;
     event.target.textContent = "Copied";
     setTimeout(() => (event.target.textContent = "Copy SQL"), 1500);
   });
+}
+
+// copyText copies a text, or selects the element that shows it where the browser grants no clipboard (plain http from
+// another machine).
+async function copyText(text, shown) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(shown);
+    return document.execCommand("copy");
+  }
 }
 
 const keywords = new Set(
