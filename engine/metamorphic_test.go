@@ -190,6 +190,30 @@ func TestRestoredTwiceIsRestoredOnce(t *testing.T) {
 	})
 }
 
+// What was forgotten changes nothing for those that come after: cells that are used again hold nothing of it.
+func TestForgottenLeavesNothing(t *testing.T) {
+	onEachMemory(t, EngineOptions{ContextLength: 512, Lanes: 2, Holders: 4}, func(t *testing.T, m *Model, opt EngineOptions) {
+		e := start(t, m, opt)
+		prefix := someTokens(20, 60)
+		worst := 0.0
+		for i := range 5 {
+			prompt := slices.Concat(prefix, someTokens(uint64(21+i%2), 10+20*i))
+			asked := send(t, e, prompt, 12, len(prefix), 0)
+			got := asked.wait()
+			worst = max(worst, compare(t, fmt.Sprint("conversation ", i), got, probed(t, start(t, m, opt), prompt, 12)))
+			e.sched.Forget(asked.Stream, len(prefix))
+			if i > 0 && got.result.Cached != len(prefix) {
+				t.Errorf("conversation %d found %d tokens in memory, want the prefix of %d", i, got.result.Cached, len(prefix))
+			}
+		}
+		send(t, e, someTokens(30, 5), 1, 0, 0).wait() // a step after the last was forgotten
+		if used := e.Stats().UsedCells; !opt.SplitKV && used != len(prefix)+5 {
+			t.Errorf("%d cells in use, want the prefix and the last request alone", used)
+		}
+		t.Logf("largest difference: %.2g", worst)
+	})
+}
+
 // Turns that go on in place, with another conversation between them, are the same as the whole prompt read at once.
 func TestTurnsAreTheWholePrompt(t *testing.T) {
 	onEachMemory(t, EngineOptions{ContextLength: 1024, Lanes: 2, Holders: 4}, func(t *testing.T, m *Model, opt EngineOptions) {

@@ -151,6 +151,12 @@ func (s *Stream) Wait() (Result, error) {
 // Cancel ends the generation within one step. It may be called from any goroutine, at any time.
 func (s *Stream) Cancel() { s.sched.Cancel() }
 
+// Forget says that nobody will go on with the conversation whose last generation this was: only its first keep tokens
+// may be asked for again, as the beginning of another. What it alone holds in memory is then free at once. Without it
+// the conversation stays until its room is needed, and until then the attention of every step passes over its tokens.
+// Call it after the end, and in deterministic mode before the caller leaves (see Engine.Join).
+func (s *Stream) Forget(keep int) { s.engine.sched.Forget(s.sched, keep) }
+
 // next waits for the next token; false at the end, when result and err are complete.
 func (s *Stream) next() (Event, bool) {
 	if s.ended {

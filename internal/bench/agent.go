@@ -38,8 +38,8 @@ type AgentReport struct {
 	Overhead     float64       `json:"overhead"`
 }
 
-// player sends one turn to an engine: generate n tokens after prompt.
-type player func(ctx context.Context, prompt []int32, prefix, n int) ([]int32, error)
+// player sends one turn to an engine: generate n tokens after prompt. The last turn of a conversation is final.
+type player func(ctx context.Context, prompt []int32, prefix, n int, final bool) ([]int32, error)
 
 // Agent measures a load of conversations, in turns with llama-server and Transformers.
 func Agent(ctx context.Context, o AgentOptions) (*AgentReport, error) {
@@ -95,15 +95,18 @@ func (o AgentOptions) runQuern(ctx context.Context, m *engine.Model, r *AgentRep
 		return err
 	}
 	defer e.Close()
-	play := func(ctx context.Context, prompt []int32, prefix, n int) ([]int32, error) {
+	play := func(ctx context.Context, prompt []int32, prefix, n int, final bool) ([]int32, error) {
 		stream, err := e.Generate(ctx, engine.Request{Prompt: prompt, Prefix: prefix, MaxTokens: n, IgnoreEnd: true})
 		if err != nil {
 			return nil, err
 		}
 		result, err := stream.Wait()
+		if final {
+			stream.Forget(prefix)
+		}
 		return result.Tokens, err
 	}
-	if _, err := play(ctx, randomTokens(7, 8, m.VocabSize()), 0, 2); err != nil { // warm
+	if _, err := play(ctx, randomTokens(7, 8, m.VocabSize()), 0, 2, true); err != nil { // warm
 		return err
 	}
 	took, err := o.play(ctx, m.VocabSize(), play)
@@ -148,7 +151,7 @@ func (o AgentOptions) converse(ctx context.Context, c conversation, play player)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		got, err := play(ctx, tokens, c.prefix, lengths[0])
+		got, err := play(ctx, tokens, c.prefix, lengths[0], turn+1 == len(c.turns))
 		if err != nil {
 			return err
 		}

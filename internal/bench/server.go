@@ -44,10 +44,10 @@ func (o AgentOptions) runServer(ctx context.Context, vocab int, f *Figure) error
 		<-ended
 		return fmt.Errorf("%s: %w\n%s", program, err, lastLines(log.Bytes()))
 	}
-	play := func(ctx context.Context, prompt []int32, _, n int) ([]int32, error) {
+	play := func(ctx context.Context, prompt []int32, _, n int, _ bool) ([]int32, error) {
 		return complete(ctx, base, prompt, n)
 	}
-	if _, err := play(ctx, randomTokens(7, 8, vocab), 0, 2); err != nil { // warm
+	if _, err := play(ctx, randomTokens(7, 8, vocab), 0, 2, true); err != nil { // warm
 		return err
 	}
 	took, err := o.play(ctx, vocab, play)

@@ -102,6 +102,9 @@ func (p *predictor) Predict(ctx context.Context, ex eval.Example, sample int) (e
 		return eval.Prediction{}, err
 	}
 	transcript, err := loop.Run(ctx, conversation, nil)
+	if own, ok := loop.Generator.(*enginegen.Conversation); ok {
+		own.Forget()
+	}
 	if err != nil {
 		return eval.Prediction{}, err
 	}
@@ -120,8 +123,10 @@ func (p *predictor) loop(db *askedDatabase, ex eval.Example, sample int) *toollo
 		sampling.Seed += uint64(p.rank(ex, sample)) + 1
 	}
 	loop := p.model.Loop(db.tool, sampling)
-	if p.deterministic && p.model.Engine != nil {
-		loop.Generator = enginegen.Generator{Engine: p.model.Engine, LogProbs: p.votes > 0, Order: p.rank(ex, sample)}
+	if p.model.Engine != nil {
+		loop.Generator = &enginegen.Conversation{
+			Generator: enginegen.Generator{Engine: p.model.Engine, LogProbs: p.votes > 0, Order: p.rank(ex, sample)},
+		}
 	}
 	return loop
 }
@@ -189,6 +194,9 @@ func (p *predictor) prediction(t *toolloop.Transcript) (eval.Prediction, error) 
 	}
 	if p.deterministic {
 		withoutTimes(t)
+		if p.model.Engine == nil {
+			withoutCacheHits(t)
+		}
 	}
 	shorten(t)
 	var err error
@@ -204,6 +212,13 @@ func queryOf(o *toolloop.Observation) eval.Query {
 		q.Error = strings.TrimSpace(o.Text)
 	}
 	return q
+}
+
+// withoutCacheHits takes out what depends on what else a server was asked before.
+func withoutCacheHits(t *toolloop.Transcript) {
+	for i := range t.Turns {
+		t.Turns[i].Usage.CachedTokens = 0
+	}
 }
 
 // withoutTimes leaves out of a transcript what is never the same twice.

@@ -79,12 +79,20 @@ type Generator struct {
 
 // Generate implements toolloop.Generator.
 func (g Generator) Generate(ctx context.Context, req toolloop.GenerateRequest) (toolloop.Generation, error) {
-	stream, err := g.Engine.Generate(ctx, engine.Request{
-		Prompt: req.Prompt, MaxTokens: req.MaxTokens, Sampling: sampling(req.Sampling), Logprobs: g.LogProbs, Order: g.Order,
-	})
+	stream, err := g.start(ctx, req)
 	if err != nil {
 		return toolloop.Generation{}, err
 	}
+	return g.read(stream, req)
+}
+
+func (g Generator) start(ctx context.Context, req toolloop.GenerateRequest) (*engine.Stream, error) {
+	return g.Engine.Generate(ctx, engine.Request{
+		Prompt: req.Prompt, MaxTokens: req.MaxTokens, Sampling: sampling(req.Sampling), Logprobs: g.LogProbs, Order: g.Order,
+	})
+}
+
+func (g Generator) read(stream *engine.Stream, req toolloop.GenerateRequest) (toolloop.Generation, error) {
 	for event, err := range stream.Events() {
 		if err != nil {
 			return toolloop.Generation{}, err
@@ -111,6 +119,33 @@ func (g Generator) generation(r *engine.Result) toolloop.Generation {
 			PromptTokens: r.Usage.PromptTokens, CachedTokens: r.Usage.CachedTokens, GeneratedTokens: r.Usage.Generated,
 			FirstToken: r.Usage.FirstToken, Total: r.Usage.Total,
 		},
+	}
+}
+
+// Conversation is the Generator of one conversation that nobody goes on with after its end.
+type Conversation struct {
+	Generator
+	asked int // tokens of the first prompt
+	last  *engine.Stream
+}
+
+// Generate implements toolloop.Generator.
+func (c *Conversation) Generate(ctx context.Context, req toolloop.GenerateRequest) (toolloop.Generation, error) {
+	stream, err := c.start(ctx, req)
+	if err != nil {
+		return toolloop.Generation{}, err
+	}
+	if c.last == nil {
+		c.asked = len(req.Prompt)
+	}
+	c.last = stream
+	return c.read(stream, req)
+}
+
+// Forget ends the conversation: its memory but for the first prompt is free for others.
+func (c *Conversation) Forget() {
+	if c.last != nil {
+		c.last.Forget(c.asked)
 	}
 }
 

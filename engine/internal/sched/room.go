@@ -21,6 +21,39 @@ func (s *Scheduler) evict(q *sequence) error {
 	return s.mem.clear(q)
 }
 
+// forgetting is a conversation that has ended, and how many tokens of it may be asked for again.
+type forgetting struct {
+	stream *Stream
+	keep   int
+}
+
+// forget frees what only an ended conversation holds. Its sequence goes altogether where another holds what is worth
+// keeping of it, or, in a memory that cannot cut it there, the best part of that.
+func (s *Scheduler) forget(f forgetting) error {
+	for i := range s.mem.seqs {
+		q := &s.mem.seqs[i]
+		if q.ran != f.stream || !q.held() {
+			continue
+		}
+		s.changed = true
+		s.held.remove(q)
+		wanted := q.tokens[:min(f.keep, len(q.tokens))]
+		elsewhere := s.held.longest(wanted, s.caps).n
+		if elsewhere == len(wanted) || !s.caps.TrimAny && elsewhere > 0 {
+			return s.mem.clear(q)
+		}
+		if s.caps.TrimAny {
+			if _, err := s.mem.trim(q, len(wanted)); err != nil {
+				return err
+			}
+		}
+		q.ran = nil
+		s.held.add(q)
+		return nil
+	}
+	return nil // another request has gone on in it, or it has been given up already
+}
+
 // makeRoom frees cells until there are n, or until one lane is left and holds all there is. Held sequences go first;
 // then the youngest lane, whose job waits to be read again. In deterministic mode a lane ends instead: jobs were let in
 // with all the room they could need, so this one is alone.

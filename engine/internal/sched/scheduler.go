@@ -54,6 +54,7 @@ type Scheduler struct {
 	inbox struct { // where callers and the scheduler's goroutine meet
 		sync.Mutex
 		jobs    []*job
+		forgets []forgetting
 		arrived uint64
 		joined  int
 		closed  error // why no request is taken any more
@@ -170,6 +171,16 @@ func (s *Scheduler) join(n int) {
 	s.poke()
 }
 
+// Forget says that nobody will go on with the conversation whose last request was st, which has ended: of what it holds
+// in memory, only the first keep tokens may be asked for again. Their room is free before the next step, while what is
+// merely not used any more stays until its room is needed; and until then every step's attention passes over it.
+func (s *Scheduler) Forget(st *Stream, keep int) {
+	s.inbox.Lock()
+	defer s.inbox.Unlock()
+	s.inbox.forgets = append(s.inbox.forgets, forgetting{st, keep})
+	s.poke()
+}
+
 // Close ends all requests with ErrClosed, waits for the step that is running, and leaves the Backend to its owner.
 func (s *Scheduler) Close() {
 	s.shut(ErrClosed)
@@ -231,8 +242,8 @@ func (s *Scheduler) run() {
 // may be a step now.
 func (s *Scheduler) collect() (closed error, ready bool) {
 	s.inbox.Lock()
-	jobs := s.inbox.jobs
-	s.inbox.jobs = nil
+	jobs, forgets := s.inbox.jobs, s.inbox.forgets
+	s.inbox.jobs, s.inbox.forgets = nil, nil
 	closed = s.inbox.closed
 	joined := s.inbox.joined
 	s.inbox.Unlock()
@@ -241,6 +252,11 @@ func (s *Scheduler) collect() (closed error, ready bool) {
 		s.stats.Requests++
 		s.changed = true
 		s.enqueue(j)
+	}
+	for _, f := range forgets {
+		if err := s.forget(f); err != nil {
+			return err, false
+		}
 	}
 	s.reap()
 	present := s.running + s.waiting.len()
@@ -298,7 +314,7 @@ func (s *Scheduler) end(q *sequence, why Reason, err error) {
 	j := q.job
 	s.leave(q)
 	if len(q.tokens) > 0 {
-		q.usedAt = s.tick()
+		q.usedAt, q.ran = s.tick(), j.stream
 		s.held.add(q)
 	}
 	s.finish(j, why, err)

@@ -123,6 +123,39 @@ func TestNextTurnGoesOnInPlace(t *testing.T) {
 	})
 }
 
+// What only an ended conversation holds is free at once; what others may begin with too is not lost.
+func TestForget(t *testing.T) {
+	forEachMemory(t, 6, 4000, func(t *testing.T, f *fakeBackend) {
+		s := newStepper(t, f, Config{Lanes: 1})
+		schema := tokens("schema", 300)
+		play := func(name string) (last *Stream, asked int) {
+			conversation := join(schema, tokens(name, 20))
+			asked = len(conversation)
+			for range 3 {
+				last = s.submit(Request{Prompt: conversation, PrefixLen: 300, MaxTokens: 12})
+				s.finishAll()
+				want(t, name, last, conversation, 12, MaxTokens)
+				conversation = join(conversation, expected(conversation, 12), tokens("tool", 100))
+			}
+			return last, asked
+		}
+		st, asked := play("first")
+		full := s.mem.cells.used
+		s.Forget(st, asked)
+		s.turn()
+		if left := s.mem.cells.used; left > full-3*12-2*100+1 {
+			t.Errorf("%d cells of %d are left, generations and answers among them", left, full)
+		}
+		misses := s.stats.Misses
+		play("second")
+		if s.stats.Misses != misses {
+			t.Errorf("the schema was read again: %+v", s.stats)
+		}
+		s.Forget(st, 0) // long gone
+		s.turn()
+	})
+}
+
 func TestSeveralGoOnFromOneTurn(t *testing.T) {
 	forEachMemory(t, 10, 4000, func(t *testing.T, f *fakeBackend) {
 		s := newStepper(t, f, Config{Lanes: 4})
@@ -335,6 +368,10 @@ func randomLoad(t *testing.T, caps func(seqs, ctx int) Caps, seed uint64) {
 		}
 		if len(requests) > 0 && r.IntN(4) == 0 {
 			requests[r.IntN(len(requests))].stream.Cancel()
+		}
+		if len(requests) > 0 && r.IntN(3) == 0 {
+			q := requests[r.IntN(len(requests))]
+			s.Forget(q.stream, r.IntN(len(q.prompt)+10)) // often while it runs, or after another has gone on in its sequence
 		}
 	}
 	s.finishAll()

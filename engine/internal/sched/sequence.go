@@ -10,6 +10,7 @@ type sequence struct {
 	last   *run    // the cells they take
 	job    *job    // at work for it, or nil
 	usedAt uint64  // the scheduler's clock at the last use
+	ran    *Stream // what last ended in it, while it is held
 	kept   bool    // a prefix put aside for several requests: these copy it, none goes on in it
 }
 
@@ -75,7 +76,7 @@ func (m *memory) clear(q *sequence) error {
 		return fmt.Errorf("sequence %d cannot be emptied", q.id)
 	}
 	m.cells.release(q.last)
-	q.tokens, q.last, q.kept = nil, nil, false
+	q.tokens, q.last, q.kept, q.ran = nil, nil, false, nil
 	return m.check(q)
 }
 
