@@ -149,12 +149,9 @@ func (c *Comparison) add(p pairedResult) {
 }
 
 func addTo(groups map[string]*ComparedGroup, name string, p pairedResult) {
-	if name == "" {
-		return
-	}
 	g := groups[name]
 	if g == nil {
-		g = &ComparedGroup{Name: name}
+		g = &ComparedGroup{}
 		groups[name] = g
 	}
 	a, b := p.a.Score.Right(), p.b.Score.Right()
@@ -173,9 +170,12 @@ func count(b bool) int {
 }
 
 func sortedGroups(groups map[string]*ComparedGroup, less func(a, b string) bool) []ComparedGroup {
+	labelRest(groups)
 	out := []ComparedGroup{}
 	for _, name := range sortedKeys(groups) {
-		out = append(out, *groups[name])
+		g := *groups[name]
+		g.Name = name
+		out = append(out, g)
 	}
 	sort.SliceStable(out, func(i, j int) bool { return less(out[i].Name, out[j].Name) })
 	return out

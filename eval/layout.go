@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -24,7 +25,11 @@ type Looked struct {
 
 func (e *LayoutError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s is not a complete %s dataset", e.Dir, e.Dataset)
+	if info, err := os.Stat(e.Dir); err != nil || !info.IsDir() {
+		fmt.Fprintf(&b, "%s is no folder", e.Dir)
+	} else {
+		fmt.Fprintf(&b, "%s is not a complete %s dataset", e.Dir, e.Dataset)
+	}
 	for _, l := range e.Looked {
 		b.WriteString("\n  " + l.String())
 	}
@@ -101,5 +106,15 @@ func (d *Dataset) RequireDatabases(examples []Example) error {
 	if layout.Looked = layout.Missing(); len(layout.Looked) == 0 {
 		return nil
 	}
+	if there := layout.havingDatabases(examples); len(there) > 0 {
+		layout.Hint += fmt.Sprintf("; or choose questions whose databases are there with --ids (%d, such as %s)", len(there), there[0].ID)
+	}
 	return &layout
+}
+
+// havingDatabases are the examples whose database is not among what is missing.
+func (e *LayoutError) havingDatabases(examples []Example) []Example {
+	return slices.DeleteFunc(slices.Clone(examples), func(ex Example) bool {
+		return slices.ContainsFunc(e.Looked, func(l Looked) bool { return l.What == "database "+ex.DB })
+	})
 }

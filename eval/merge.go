@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -36,11 +37,16 @@ func Merge(out string, paths []string) error {
 		if other, twice := shards[i]; twice {
 			return fmt.Errorf("%s and %s are both shard %d", other, path, i)
 		}
+		if n > 0 && of != count {
+			return fmt.Errorf("%s is one of %d shards, %s one of %d", paths[0], count, path, of)
+		}
 		shards[i], count = path, of
 		file.Manifest.Selection = selection
 		if n == 0 {
 			manifest = file.Manifest
-		} else if diff := manifest.Diff(file.Manifest); len(diff) > 0 {
+		}
+		file.Manifest.Engine = joinServers(&manifest, file.Manifest.Engine)
+		if diff := manifest.Diff(file.Manifest); len(diff) > 0 {
 			return fmt.Errorf("%s and %s are shards of different runs:\n  %s", paths[0], path, strings.Join(diff, "\n  "))
 		}
 		raw, err := rawLines(path)
@@ -66,6 +72,18 @@ func Merge(out string, paths []string) error {
 		whole[i] = l.line
 	}
 	return WriteResults(out, manifest, whole)
+}
+
+// joinServers notes in a merged run's manifest that a shard was generated on another server, which makes it no other run;
+// other engines are left to be compared. It returns what the shard's engine is to be compared as.
+func joinServers(merged *Manifest, engine string) string {
+	if !strings.Contains(merged.Engine, "://") || !strings.Contains(engine, "://") {
+		return engine
+	}
+	if servers := strings.Split(merged.Engine, ", "); !slices.Contains(servers, engine) {
+		merged.Engine = strings.Join(append(servers, engine), ", ")
+	}
+	return merged.Engine
 }
 
 // splitShard takes a Selection apart.

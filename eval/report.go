@@ -3,6 +3,7 @@ package eval
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -157,6 +158,12 @@ func verdict(r Result) Verdict {
 	return r.Score.Official
 }
 
+// metricLabels say what the benchmarks' figures are.
+var metricLabels = map[string]string{
+	"exec": "test-suite execution", "exact": "exact set match", "legacy_exec": "execution by the older script", "legacy_exact": "exact set match by the older script",
+	"ex": "execution accuracy (EX)", "soft_f1": "soft F1", "ves": "time of the gold to time of the prediction", "r_ves": "R-VES reward", "score": "score",
+}
+
 // metricSection is the mean of each of the benchmark's own figures.
 func metricSection(results []Result) Section {
 	s := Section{Key: "metric", Title: "The benchmark's figures", Note: "means over scored questions"}
@@ -172,7 +179,11 @@ func metricSection(results []Result) Section {
 	}
 	for _, name := range sortedKeys(sums) {
 		if name != MetricStrict && name != MetricPermuted && name != MetricTolerant {
-			s.add(Figure{Key: name, Label: strings.ReplaceAll(name, "_", " "), Value: sums[name] / float64(counts[name]), Unit: UnitMean, Of: counts[name]})
+			label, known := metricLabels[name]
+			if !known {
+				label = strings.ReplaceAll(name, "_", " ")
+			}
+			s.add(Figure{Key: name, Label: label, Value: sums[name] / float64(counts[name]), Unit: UnitMean, Of: counts[name]})
 		}
 	}
 	return s
@@ -196,6 +207,10 @@ func voteSection(results []Result) Section {
 	return s
 }
 
+// unlabelled is the group of questions without a label where others have one, such as those whose gold Spider's parser
+// does not read.
+const unlabelled = "no label"
+
 func difficulty(r Result) string {
 	if r.Score != nil && r.Score.Difficulty != "" {
 		return r.Score.Difficulty
@@ -205,12 +220,14 @@ func difficulty(r Result) string {
 
 // difficultyOrder puts the levels of Spider and BIRD in their order.
 func difficultyOrder(a, b string) bool {
-	levels := "easy medium hard extra simple moderate challenging"
-	i, j := strings.Index(levels, a), strings.Index(levels, b)
-	if i < 0 || j < 0 {
-		return a < b
+	levels := []string{"easy", "medium", "hard", "extra", "simple", "moderate", "challenging"}
+	rank := func(level string) int {
+		if i := slices.Index(levels, level); i >= 0 {
+			return i
+		}
+		return len(levels)
 	}
-	return i < j
+	return rank(a) < rank(b) || rank(a) == rank(b) && a < b
 }
 
 func numeric(a, b string) bool {
@@ -230,10 +247,11 @@ func groupSection(key, title string, results []Result, group func(Result) string
 	s := Section{Key: key, Title: title, Note: "official accuracy; our side's failures left out"}
 	members := map[string][]Result{}
 	for _, r := range results {
-		if name := group(r); name != "" && r.Score != nil && !r.Failed() {
-			members[name] = append(members[name], r)
+		if r.Score != nil && !r.Failed() {
+			members[group(r)] = append(members[group(r)], r)
 		}
 	}
+	labelRest(members)
 	names := sortedKeys(members)
 	if less != nil {
 		sort.SliceStable(names, func(i, j int) bool { return less(names[i], names[j]) })
@@ -242,6 +260,14 @@ func groupSection(key, title string, results []Result, group func(Result) string
 		s.share(name, name, members[name], func(r Result) bool { return r.Score.Right() })
 	}
 	return s
+}
+
+// labelRest names the group without a name, or removes it where no group has one.
+func labelRest[G any](groups map[string]G) {
+	if rest, some := groups[""]; some && len(groups) > 1 {
+		groups[unlabelled] = rest
+	}
+	delete(groups, "")
 }
 
 func toolSection(results []Result) Section {

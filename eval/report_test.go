@@ -24,7 +24,7 @@ import (
 //	9   b    extra   timed_out          1      final_sql
 //	10  c    easy    gold_failed        1      final_sql
 //	11  c    easy    harness error
-//	12  c    extra   wrong              1      final_sql     order mismatch
+//	12  c            wrong              1      final_sql     order mismatch
 func cardResults() []Result {
 	ok := func(sql string) Query { return Query{SQL: sql, Rows: 1} }
 	bad := func(sql string) Query { return Query{SQL: sql, Error: "no such column"} }
@@ -49,7 +49,7 @@ func cardResults() []Result {
 		row(9, "b", "extra", TimedOut, "final_sql", "SELECT r", ok("SELECT 1")),
 		row(10, "c", "easy", GoldFailed, "final_sql", "SELECT q", ok("SELECT q")),
 		{Example: Example{ID: "11", Index: 10, DB: "c"}, Prediction: Prediction{Stop: "error", Error: "connection refused"}},
-		row(12, "c", "extra", Wrong, "final_sql", "SELECT p", ok("SELECT p")),
+		row(12, "c", "", Wrong, "final_sql", "SELECT p", ok("SELECT p")),
 	}
 	at := func(id int) *Score { return results[id-1].Score }
 	at(1).Flags = append(at(1).Flags, FlagExactText, FlagSingleScalar)
@@ -112,7 +112,8 @@ func TestCardFigures(t *testing.T) {
 	share("difficulty.easy", 2, 4) // 1, 2 of 1, 2, 7, 10
 	share("difficulty.medium", 2, 2)
 	share("difficulty.hard", 0, 2)
-	share("difficulty.extra", 0, 3)
+	share("difficulty.extra", 0, 2)
+	share("difficulty.no label", 0, 1)
 	share("database.a", 4, 4)
 	share("database.b", 0, 5)
 	share("database.c", 0, 2)
@@ -225,6 +226,7 @@ func comparedRuns(fixed, broken, both, neither int) (a, b *ResultsFile) {
 
 func TestCompare(t *testing.T) {
 	a, b := comparedRuns(50, 34, 300, 116)
+	a.Results[499].Score.Difficulty, b.Results[499].Score.Difficulty = "", ""
 	c, err := Compare(a, b, false)
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +249,8 @@ func TestCompare(t *testing.T) {
 	if again.Low != c.Low || again.High != c.High {
 		t.Error("the bootstrap interval is not the same again")
 	}
-	if len(c.ByDatabase) != 2 || c.ByDatabase[0].Questions != 250 || len(c.ByDifficulty) != 1 || c.ByDifficulty[0].Fixed != 50 {
+	if len(c.ByDatabase) != 2 || c.ByDatabase[0].Questions != 250 || len(c.ByDifficulty) != 2 || c.ByDifficulty[0].Fixed != 50 ||
+		c.ByDifficulty[1].Name != "no label" || c.ByDifficulty[1].Questions != 1 {
 		t.Errorf("groups %+v %+v", c.ByDatabase, c.ByDifficulty)
 	}
 }

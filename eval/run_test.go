@@ -343,7 +343,9 @@ func TestShardsMerge(t *testing.T) {
 	if !bytes.Equal(want, got) {
 		t.Error("the merged shards differ from the whole run")
 	}
+	other := run("other", ShardSelection("all", 2, 2), Shard(examples, 2, 2))
 	for want, paths := range map[string][]string{
+		"one of 3 shards":      {parts[0], other},
 		"shard 2/3 is missing": {parts[0], parts[2]},
 		"both shard 1":         {parts[0], parts[0]},
 		"not a shard":          {whole},
@@ -351,6 +353,28 @@ func TestShardsMerge(t *testing.T) {
 		if err := Merge(merged, paths); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
+	}
+}
+
+// Shards of one run may be generated on several servers.
+func TestShardsOfServers(t *testing.T) {
+	dir := t.TempDir()
+	examples := testExamples(8)
+	var parts []string
+	for i, engine := range []string{"http://a:1", "http://b:1"} {
+		m := testManifest()
+		m.Engine, m.Selection = engine, ShardSelection("all", i+1, 2)
+		parts = append(parts, filepath.Join(dir, fmt.Sprint("part", i)))
+		if _, err := Run(context.Background(), m, Shard(examples, i+1, 2), &hashPredictor{}, digitScorer{}, nil, RunOptions{Lanes: 1, Out: parts[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Merge(filepath.Join(dir, "merged"), parts); err != nil {
+		t.Fatal(err)
+	}
+	file, err := ReadResults(filepath.Join(dir, "merged"))
+	if err != nil || file.Manifest.Engine != "http://a:1, http://b:1" || len(file.Results) != len(examples) {
+		t.Errorf("merged: %+v, %v", file.Manifest, err)
 	}
 }
 

@@ -17,7 +17,8 @@ type question struct {
 	DB         string `json:"db_id"`
 	Question   string `json:"question"`
 	Evidence   string `json:"evidence"`
-	SQL        string `json:"SQL"`
+	SQL        any    `json:"SQL"`   // a text; in Spider's files something else
+	Query      string `json:"query"` // Spider's name for the gold
 	Difficulty string `json:"difficulty"`
 }
 
@@ -52,16 +53,19 @@ func Load(dir, split string) (*eval.Dataset, error) {
 		return nil, err
 	}
 	d := &eval.Dataset{Name: eval.BIRD, Split: filepath.Base(path), Dir: base}
+	var described []string // files that end up in prompts
 	for i, q := range questions {
+		folder, files := descriptions(databases, q.DB)
+		described = append(described, files...)
 		d.Examples = append(d.Examples, eval.Example{
 			ID: q.id(i), Index: i, DB: q.DB, Database: filepath.Join(databases, q.DB, q.DB+".sqlite"),
-			Question: q.Question, Evidence: q.Evidence, Gold: q.SQL, Difficulty: q.Difficulty,
-			Descriptions: descriptions(databases, q.DB),
+			Question: q.Question, Evidence: q.Evidence, Gold: q.gold(), Difficulty: q.Difficulty,
+			Descriptions: folder,
 		})
 	}
 	layout.CheckDatabases(d.Examples)
 	d.Layout = layout
-	d.Digest, err = eval.DigestExamples(d.Examples)
+	d.Digest, err = eval.DigestExamples(d.Examples, described...)
 	return d, err
 }
 
@@ -81,8 +85,16 @@ func readQuestions(path string) ([]question, error) {
 		if q.DB == "" || q.Question == "" {
 			return nil, fmt.Errorf("%s: entry %d has no db_id or no question", path, i)
 		}
+		if q.gold() == "" && q.Query != "" {
+			return nil, fmt.Errorf("%s: entry %d has its gold under query, as Spider does, not under SQL: give --dataset spider", path, i)
+		}
 	}
 	return questions, nil
+}
+
+func (q question) gold() string {
+	sql, _ := q.SQL.(string)
+	return sql
 }
 
 func (q question) id(position int) string {
@@ -92,11 +104,17 @@ func (q question) id(position int) string {
 	return strconv.Itoa(position)
 }
 
-// descriptions is the folder with a database's column descriptions, "" where there is none.
-func descriptions(databases, db string) string {
-	folder := filepath.Join(databases, db, "database_description")
-	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return ""
+// descriptions is the folder with a database's column descriptions, "" where there are none, and its files.
+func descriptions(databases, db string) (folder string, files []string) {
+	folder = filepath.Join(databases, db, "database_description")
+	entries, _ := os.ReadDir(folder)
+	for _, entry := range entries {
+		if filepath.Ext(entry.Name()) == ".csv" {
+			files = append(files, filepath.Join(folder, entry.Name()))
+		}
 	}
-	return folder
+	if len(files) == 0 {
+		return "", nil
+	}
+	return folder, files
 }

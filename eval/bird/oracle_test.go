@@ -306,6 +306,26 @@ func TestLoad(t *testing.T) {
 	if err := d.RequireDatabases(d.Examples); err == nil || !strings.Contains(err.Error(), "missing  database b: looked for") {
 		t.Errorf("the database of question 1 is not there: %v", err)
 	}
+	write("dev_20240627/dev_databases/a/database_description/t.csv", "original_column_name\nx\n")
+	if other, err := Load(dir, ""); err != nil || other.Digest == d.Digest {
+		t.Errorf("other descriptions, which are in the prompt, have the same digest: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "dev_20240627/dev_databases/a/database_description/t.csv")); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = Load(dir, ""); err != nil || d.Examples[0].Descriptions != "" {
+		t.Errorf("an empty folder is no descriptions: %v", err)
+	}
+	if err := d.RequireDatabases(d.Examples); err == nil || !strings.Contains(err.Error(), "with --ids (1, such as 7)") {
+		t.Errorf("the question that can be run is not told: %v", err)
+	}
+	write("dev_20240627/dev.json", `[{"db_id": "a", "question": "q", "query": "SELECT 1", "sql": {"from": {}}}]`)
+	if _, err := Load(dir, ""); err == nil || !strings.Contains(err.Error(), "give --dataset spider") {
+		t.Errorf("Spider's file: %v", err)
+	}
+	if _, err := Load(filepath.Join(dir, "dev_20240627/dev.json"), ""); err == nil || !strings.Contains(err.Error(), "is no folder") {
+		t.Errorf("a file in place of the folder: %v", err)
+	}
 	write("dev_20240627/dev.json", `{"0": "x"}`)
 	if _, err := Load(dir, ""); err == nil || !strings.Contains(err.Error(), "no list of BIRD questions") {
 		t.Errorf("another file: %v", err)

@@ -225,7 +225,7 @@ func rowText(row []any) string {
 }
 
 // barWidth is the width of a share's bar in pixels at 100 %.
-const barWidth = 160
+const barWidth = 110
 
 // bar draws a share with its interval.
 func bar(f *eval.Figure) template.HTML {

@@ -45,6 +45,7 @@ type datasetQuestion struct {
 	DB       string `json:"db_id"`
 	Question string `json:"question"`
 	Query    string `json:"query"`
+	SQL      any    `json:"SQL"` // the query parsed; in BIRD's files its text
 	Kind     string `json:"kind"`
 }
 
@@ -63,13 +64,13 @@ func Load(dir, name string) (*eval.Dataset, error) {
 		return nil, &layout
 	}
 	base, parts := filepath.Dir(path), splitOf(path)
-	tables := layout.Find("schemas", base, []string{""}, parts.tables)
-	if tables == "" {
-		return nil, &layout
-	}
 	questions, err := readDataset(path)
 	if err != nil {
 		return nil, err
+	}
+	tables := layout.Find("schemas", base, []string{""}, parts.tables)
+	if tables == "" {
+		return nil, &layout
 	}
 	if err := takeGoldFile(questions, base, parts.gold); err != nil {
 		return nil, err
@@ -115,6 +116,9 @@ func readDataset(path string) ([]datasetQuestion, error) {
 	for i, q := range questions {
 		if q.DB == "" || q.Question == "" {
 			return nil, fmt.Errorf("%s: entry %d has no db_id or no question", path, i)
+		}
+		if _, text := q.SQL.(string); text && q.Query == "" {
+			return nil, fmt.Errorf("%s: entry %d has its gold under SQL, as BIRD does, not under query: give --dataset bird", path, i)
 		}
 	}
 	return questions, nil

@@ -298,6 +298,10 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(dir, "dev"); err == nil || !strings.Contains(err.Error(), "do not belong together") {
 		t.Errorf("one gold for two questions: %v", err)
 	}
+	write(t, filepath.Join(dir, "other.json"), `[{"question_id": 0, "db_id": "shop", "question": "q", "SQL": "SELECT 1"}]`)
+	if _, err := Load(dir, "other"); err == nil || !strings.Contains(err.Error(), "give --dataset bird") {
+		t.Errorf("BIRD's file: %v", err)
+	}
 	os.Remove(filepath.Join(dir, "dev_gold.sql"))
 	os.Remove(filepath.Join(dir, "tables.json"))
 	var layout *eval.LayoutError

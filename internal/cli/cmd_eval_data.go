@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"quern/eval"
@@ -58,6 +59,11 @@ func (b *benchmark) scorer(exec *eval.Executor, o benchmarkOptions) (eval.Scorer
 		return bird.NewScorer(exec, o.ves), nil
 	}
 	return spider2.NewScorer(exec, b.gold, o.mode), nil
+}
+
+// hasGold reports whether there is anything to score the examples by.
+func (b *benchmark) hasGold(examples []eval.Example) bool {
+	return b.Name == eval.Spider2 || slices.ContainsFunc(examples, func(ex eval.Example) bool { return ex.Gold != "" })
 }
 
 // officialTables are a run's tables as the official scripts print them, from its results alone.

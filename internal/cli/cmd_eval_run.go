@@ -10,9 +10,11 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"quern/backend"
 	"quern/eval"
 	"quern/internal/assistant"
 	"quern/internal/progress"
@@ -61,6 +63,9 @@ func runEval(ctx context.Context, env Env, o evalRunOptions) error {
 	if o.run.Votes < 0 || o.run.Votes > 0 && o.model.temperature <= 0 {
 		return usagef("--votes %d needs trajectories that differ: give --temperature above 0, such as 0.7", o.run.Votes)
 	}
+	if err := o.gradeFlags.check(); err != nil {
+		return err
+	}
 	policy, err := o.sql.policy(sqlguard.EvalPolicy())
 	if err != nil {
 		return err
@@ -80,12 +85,15 @@ func runEval(ctx context.Context, env Env, o evalRunOptions) error {
 		return err
 	}
 	o.nameFiles()
+	if o.run.Deterministic && o.model.backend != "" {
+		fmt.Fprintln(env.Stderr, "quern: --deterministic fixes the order of questions and keeps times out of the file; whether the server at --backend gives the same answers again is up to it")
+	}
 	model, err := o.openModel(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer model.Close()
-	manifest, err := o.manifest(env, bench, selection, model, policy)
+	manifest, err := o.manifest(ctx, env, bench, selection, model, policy)
 	if err != nil {
 		return err
 	}
@@ -98,15 +106,27 @@ func runEval(ctx context.Context, env Env, o evalRunOptions) error {
 	if err != nil {
 		return err
 	}
+	if !bench.hasGold(examples) {
+		fmt.Fprintf(env.Stderr, "quern: %s holds no gold: the answers are not scored\n", bench.Split)
+		scorer = nil
+	}
 	predictor, err := newPredictor(model, policy, o)
 	if err != nil {
 		return err
 	}
 	defer predictor.Close()
-	if err := o.answer(ctx, env, manifest, examples, predictor, scorer, exec); err != nil {
+	broken, err := o.answer(ctx, env, manifest, examples, predictor, scorer, exec)
+	if err != nil {
 		return err
 	}
-	return o.report(env, scorer)
+	if err := o.report(env, scorer); err != nil {
+		return err
+	}
+	if broken > 0 {
+		fmt.Fprintf(env.Stderr, "quern: questions that failed on our side: %d; they are marked in the file, not counted as wrong, and the same command does them again\n", broken)
+		return exitError(exitFailed)
+	}
+	return nil
 }
 
 // nameFiles gives the files that were not named their names.
@@ -119,8 +139,8 @@ func (o *evalRunOptions) nameFiles() {
 	}
 }
 
-// answer runs the questions with a line of progress.
-func (o *evalRunOptions) answer(ctx context.Context, env Env, m eval.Manifest, examples []eval.Example, predictor eval.Predictor, scorer eval.Scorer, exec *eval.Executor) error {
+// answer runs the questions with a line of progress, and returns how many failed on our side.
+func (o *evalRunOptions) answer(ctx context.Context, env Env, m eval.Manifest, examples []eval.Example, predictor eval.Predictor, scorer eval.Scorer, exec *eval.Executor) (broken int, err error) {
 	line := progress.New(env.Stderr, "answering", "questions")
 	run := o.run
 	run.Progress = func(p eval.Progress) { line.Set(int64(p.Done), int64(p.Total), progressNotes(p)...) }
@@ -129,15 +149,9 @@ func (o *evalRunOptions) answer(ctx context.Context, env Env, m eval.Manifest, e
 	var stopped *eval.Interrupted
 	if errors.As(err, &stopped) {
 		fmt.Fprintf(env.Stderr, "quern: %v\n", err)
-		return exitError(exitFailed)
+		return 0, exitError(exitFailed)
 	}
-	if err != nil {
-		return err
-	}
-	if p.Broken > 0 {
-		fmt.Fprintf(env.Stderr, "quern: %d questions failed on our side; they are marked in the file, not counted as wrong, and the same command does them again\n", p.Broken)
-	}
-	return nil
+	return p.Broken, err
 }
 
 // progressNotes are the running accuracy and our side's failures.
@@ -152,14 +166,16 @@ func progressNotes(p eval.Progress) []string {
 	return notes
 }
 
-// report prints the official tables, and writes the page that was asked for.
+// report prints the official tables of scored answers, and writes the page that was asked for.
 func (o *evalRunOptions) report(env Env, scorer eval.Scorer) error {
-	file, err := eval.ReadResults(o.run.Out)
-	if err != nil {
-		return err
-	}
-	if err := printTables(env, scorer.Totals(file.Results)); err != nil {
-		return err
+	if scorer != nil {
+		file, err := eval.ReadResults(o.run.Out)
+		if err != nil {
+			return err
+		}
+		if err := printTables(env, scorer.Totals(file.Results)); err != nil {
+			return err
+		}
 	}
 	if o.html == "" {
 		return nil
@@ -237,18 +253,28 @@ func setDefault(limit *int, flag, value int) {
 }
 
 // manifest records everything that the answers depend on.
-func (o *evalRunOptions) manifest(env Env, b *benchmark, selection string, m *assistant.Model, policy sqlguard.Policy) (eval.Manifest, error) {
+func (o *evalRunOptions) manifest(ctx context.Context, env Env, b *benchmark, selection string, m *assistant.Model, policy sqlguard.Policy) (eval.Manifest, error) {
 	out := baseManifest(b.Dataset, selection)
 	out.Engine = "llama.cpp " + version().LlamaCpp
 	if o.model.backend != "" {
 		out.Engine = o.model.backend
 	}
-	out.Prompt, out.PromptHash, out.Profile, out.Model = m.Pack.Name, m.Pack.Hash, m.Profile.Name, filepath.Base(o.model.model)
+	out.Prompt, out.PromptHash, out.Profile = m.Pack.Name, m.Pack.Hash, m.Profile.Name
 	var err error
+	if out.Model, err = o.model.answeringModel(ctx); err != nil {
+		return out, err
+	}
 	if path, _ := findModel(o.model.model); path != "" {
 		if out.ModelHash, err = hashFile(env, path); err != nil {
 			return out, err
 		}
+	}
+	if file := o.model.template; file != "" {
+		sum, err := hashFile(env, file)
+		if err != nil {
+			return out, err
+		}
+		out.Flags["chat-template"] = filepath.Base(file) + " sha256 " + sum
 	}
 	for _, spec := range o.model.lora.Value() {
 		adapter, err := parseAdapter(spec)
@@ -265,11 +291,23 @@ func (o *evalRunOptions) manifest(env Env, b *benchmark, selection string, m *as
 	return out, nil
 }
 
+// answeringModel names what answers: the model's file, or what the server serves.
+func (f *modelFlags) answeringModel(ctx context.Context) (string, error) {
+	if f.backend == "" {
+		return filepath.Base(f.model), nil
+	}
+	client, err := backend.New(backend.Options{URL: f.backend, Model: f.backendModel, APIKey: f.backendKey})
+	if err != nil {
+		return "", err
+	}
+	return client.Model(ctx)
+}
+
 // describe puts the settings that change answers or verdicts into the manifest's flags.
 func (o *evalRunOptions) describe(flags map[string]string, m *assistant.Model, policy sqlguard.Policy) {
 	o.gradeFlags.describe(flags)
-	set := func(name string, value any) {
-		if text := fmt.Sprint(value); text != "0" && text != "" && text != "false" {
+	set := func(name string, value any, unset ...string) {
+		if text := fmt.Sprint(value); !slices.Contains(append(unset, "0", "", "false"), text) {
 			flags[name] = text
 		}
 	}
@@ -279,20 +317,28 @@ func (o *evalRunOptions) describe(flags map[string]string, m *assistant.Model, p
 	set("response-length", m.Limits.ResponseLength)
 	set("col-policy", first(o.model.columns, m.Pack.DefaultPolicy))
 	set("temperature", o.model.temperature)
+	set("top-k", o.model.topK)
+	set("top-p", o.model.topP, "1")
+	set("min-p", o.model.minP)
+	set("repeat-penalty", o.model.repeatPenalty, "1")
 	set("seed", o.model.seed)
 	set("votes", o.run.Votes)
 	set("deterministic", o.run.Deterministic)
 	set("kv-type", o.model.kvType)
 	set("ctx", o.model.ctx)
-	set("chat-template", o.model.template)
 	set("reference-tokenization", o.model.reference)
 	set("no-descriptions", o.noDescription)
 	flags["thinking"] = o.model.thinking
 	flags["sql-timeout"] = policy.Limits.Timeout.String()
 	flags["sql-max-rows"] = strconv.Itoa(policy.Limits.MaxRows)
+	flags["sql-max-bytes"], flags["sql-memory"] = o.sql.maxBytes.String(), o.sql.memory.String()
+	set("tables", strings.Join(policy.Tables, ","))
 	if o.run.Deterministic {
 		set("batch-size", o.run.Lanes)
 		set("threads", o.model.threads)
+		set("gpu-layers", o.model.gpuLayers, "auto")
+		set("flash-attn", o.model.flash, "auto")
+		set("split-kv", o.model.splitKV)
 		set("cpus", runtime.GOMAXPROCS(0))
 	}
 }

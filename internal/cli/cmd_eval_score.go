@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -54,6 +55,9 @@ func evalScoreCommand(env Env) *cli.Command {
 }
 
 func scorePredictions(ctx context.Context, env Env, o evalScoreOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	exec, err := eval.NewExecutor(o.workers, o.deadlines)
 	if err != nil {
 		return err
@@ -72,6 +76,9 @@ func scorePredictions(ctx context.Context, env Env, o evalScoreOptions) error {
 	examples, selection, err := o.selected(bench.Dataset)
 	if err != nil {
 		return err
+	}
+	if !bench.hasGold(examples) {
+		return fmt.Errorf("%s of %s holds no gold to score by", bench.Split, bench.Dir)
 	}
 	stored, mode, err := readPredictions(o, bench)
 	if err != nil {
@@ -100,6 +107,22 @@ func scorePredictions(ctx context.Context, env Env, o evalScoreOptions) error {
 		return err
 	}
 	return gradeStored(ctx, env, manifest, given, stored, scorer, exec, o.out)
+}
+
+// check refuses words that mean nothing.
+func (o *evalScoreOptions) check() error {
+	for _, f := range []struct {
+		name, value string
+		words       []string
+	}{
+		{"--mode", string(o.mode), []string{string(spider2.SQLMode), string(spider2.CSVMode)}},
+		{"--pair-by", o.pairing, []string{string(bird.PairByKey), string(bird.PairByPosition)}},
+	} {
+		if f.value != "" && !slices.Contains(f.words, f.value) {
+			return usagef("%s %s: want %s", f.name, f.value, strings.Join(f.words, " or "))
+		}
+	}
+	return o.gradeFlags.check()
 }
 
 // holdsTables reports whether a Spider2 submission is one of CSV files.
@@ -322,6 +345,21 @@ func baseManifest(d *eval.Dataset, selection string) eval.Manifest {
 		Format: eval.FormatVersion, Quern: v.Version + " (" + v.Commit + ")", SQLite: v.SQLite.Version, SQLiteOptions: v.SQLite.CompileOptions,
 		Dataset: d.Name, Split: d.Split, DatasetDigest: d.Digest, Selection: selection, Flags: map[string]string{},
 	}
+}
+
+// check refuses settings that mean nothing.
+func (f *gradeFlags) check() error {
+	switch {
+	case !slices.Contains([]string{spider.All, spider.Exec, spider.Match}, f.spider.Type):
+		return usagef("--etype %s: want %s, %s or %s", f.spider.Type, spider.All, spider.Exec, spider.Match)
+	case f.ves < 0:
+		return usagef("--ves %d: must be 0 or above", f.ves)
+	case f.workers < 0:
+		return usagef("--workers %d: must be 0 (one per CPU) or above", f.workers)
+	case f.deadlines.Prediction < 0 || f.deadlines.Gold < 0:
+		return usagef("--score-timeout and --gold-timeout must be above 0, such as 30s")
+	}
+	return nil
 }
 
 // describe puts the settings that decide verdicts into a manifest.

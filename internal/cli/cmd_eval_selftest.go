@@ -46,12 +46,18 @@ type selftestReport struct {
 }
 
 func selftest(ctx context.Context, env Env, o evalSelftestOptions) error {
+	if err := o.gradeFlags.check(); err != nil {
+		return err
+	}
 	bench, err := o.open()
 	if err != nil {
 		return err
 	}
 	if bench.Examples, _, err = o.selected(bench.Dataset); err != nil {
 		return err
+	}
+	if !bench.hasGold(bench.Examples) {
+		return fmt.Errorf("%s of %s holds no gold to test", bench.Split, bench.Dir)
 	}
 	if bench.Name != eval.Spider2 { // whose gold tables can be compared without a database
 		if err := bench.RequireDatabases(bench.Examples); err != nil {
@@ -165,7 +171,7 @@ func selfFailures(ctx context.Context, scorer eval.Scorer, ex eval.Example, gold
 	if err != nil || score.Right() {
 		return nil, err
 	}
-	evidence := strings.TrimSpace(strings.Join([]string{string(score.Official), score.Message, score.OfficialNote}, " "))
+	evidence := strings.TrimSpace(first(score.Message, strings.ReplaceAll(string(score.Failure), "_", " ")) + " " + score.OfficialNote)
 	return []eval.Doubt{{Kind: string(score.Official), Evidence: evidence}}, nil
 }
 
