@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -183,29 +184,37 @@ func checkDemo(ctx context.Context) finding {
 }
 
 func checkCache() finding {
+	const local = "files that are here already are run all the same; HF_HOME names another folder"
 	cache, err := hub.DefaultCache()
 	if err != nil {
-		return failed("downloads", err, "")
+		return finding{"downloads", stateWarning, err.Error(), local}
 	}
-	models, err := filepath.Glob(filepath.Join(cache.Dir, "models--*"))
-	if err != nil {
-		return failed("downloads", err, "")
+	entries, err := os.ReadDir(cache.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return finding{"downloads", stateWarning, err.Error(), local}
 	}
-	f := finding{Name: "downloads", State: stateOK, Detail: fmt.Sprintf("%d models in %s", len(models), cache.Dir)}
-	if len(models) == 0 {
+	models := 0
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "models--") {
+			models++
+		}
+	}
+	f := finding{Name: "downloads", State: stateOK, Detail: fmt.Sprintf("%s in %s", count(models, "model"), cache.Dir)}
+	if models == 0 {
 		f.Advice = "quern pull ORG/NAME[:FILE] fetches one"
 	}
 	return f
 }
 
 func checkHistory() finding {
+	const without = "questions are answered all the same; QUERN_HISTORY names another file"
 	file, err := history.DefaultPath()
 	if err != nil {
-		return failed("history", err, "")
+		return finding{"history", stateWarning, err.Error(), without}
 	}
 	store, err := history.Open(file)
 	if err != nil {
-		return finding{"history", stateWarning, err.Error(), "questions are answered all the same; QUERN_HISTORY names another file"}
+		return finding{"history", stateWarning, err.Error(), without}
 	}
 	store.Close()
 	return finding{"history", stateOK, file, ""}
@@ -250,7 +259,7 @@ func checkDatabase(ctx context.Context, file string) finding {
 // checkData says which benchmark a folder holds, and what is missing from it.
 func checkData(dir string) finding {
 	if _, err := os.Stat(dir); err != nil {
-		return failed("data", err, "")
+		return failed("data", err, "give the folder that the benchmark was unpacked to (docs/evals.md)")
 	}
 	layout := checkDataLayout(dir)
 	if !layout.Complete {
