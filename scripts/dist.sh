@@ -54,6 +54,7 @@ spdx_licence() { # spdx_licence FILE: what kind of licence its text is
 	case $(tr -s ' \n\r\t' ' ' <"$1") in
 		*"Apache License"*"Permission is hereby granted, free of charge"*) echo "Apache-2.0 AND MIT" ;;
 		*"Apache License"*) echo Apache-2.0 ;;
+		*"Permission is hereby granted, free of charge"*"Neither the name"*) echo "MIT AND BSD-3-Clause" ;;
 		*"CC0 1.0 Universal"*) echo CC0-1.0 ;;
 		*"Redistribution and use in source"*"Neither the name"*) echo BSD-3-Clause ;;
 		*"Redistribution and use in source"*) echo BSD-2-Clause ;;
