@@ -116,13 +116,8 @@ func findCheckpoint(name string) (dir, short string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("%s: no such file or folder, nor the id of a model on the hub", name)
 	}
-	cache, err := hub.DefaultCache()
-	if err != nil {
+	if dir, err = cachedSnapshot(ref, name); err != nil {
 		return "", "", err
-	}
-	dir, ok := cache.Snapshot(ref.ID, "main")
-	if !ok {
-		return "", "", fmt.Errorf("%s is neither a folder nor a model in the cache: quern pull %s", name, name)
 	}
 	return dir, filepath.Base(ref.ID), nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"quern/convert"
 	"quern/internal/buildinfo"
+	"quern/internal/hub"
 	"quern/internal/progress"
 	"quern/internal/table"
 	"quern/lora"
@@ -49,7 +50,8 @@ func loraCommand(env Env) *cli.Command {
 	return &cli.Command{
 		Name:  "lora",
 		Usage: "PEFT adapters: look inside, merge into the right base, verify a merge, convert for run-time use",
-		Description: `An adapter is a folder that PEFT saved, its adapter_model.safetensors, or a zip with either inside.
+		Description: `An adapter is a folder that PEFT saved, its adapter_model.safetensors, or a zip with either inside, also one that
+quern pull fetched: ORG/NAME or ORG/NAME:FILE.
 
 A delta belongs to one base. quern lora merge goes on only when something shows that the base is that one: the hub id
 that the adapter names and the base carries, the record of an earlier merge, or a fingerprint that you state.`,
@@ -63,7 +65,7 @@ func (o *loraOptions) baseFlag(usage string) cli.Flag {
 
 func (o *loraOptions) adapterFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "adapter", Usage: "`ADAPTER` to apply; again for the next stage of a chain", Value: &o.adapters},
+		&cli.GenericFlag{Name: "adapter", Usage: "`ADAPTER` to apply: a path, or ORG/NAME[:FILE] that was pulled; again for the next stage of a chain", Value: &o.adapters},
 		&cli.GenericFlag{Name: "scale", Usage: "`FACTOR` for an adapter's strength, one for each --adapter (default 1)", Value: &o.scales},
 	}
 }
@@ -123,12 +125,20 @@ func (o *loraOptions) stages(open *closers) ([]lora.Stage, error) {
 	return stages, nil
 }
 
-// openAdapter opens an adapter by its path, or by its hub id in the cache.
+// openAdapter opens an adapter by its path or, in the download cache, as ORG/NAME or ORG/NAME:FILE.
 func openAdapter(name string) (*lora.Adapter, error) {
-	if path, _, err := findCheckpoint(name); err == nil {
-		name = path
+	ref, err := hub.ParseRef(name)
+	if _, statErr := os.Stat(name); statErr == nil || err != nil {
+		return lora.Open(name)
 	}
-	return lora.Open(name)
+	path, err := cachedSnapshot(ref, name)
+	if err == nil && ref.Pattern != "" {
+		path, err = oneFile(path, ref.Pattern, ref)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lora.Open(path)
 }
 
 func (o *loraOptions) check(command string, maxBases int) error {

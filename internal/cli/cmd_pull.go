@@ -32,7 +32,11 @@ the file itself when one was asked for, else the model's folder.
    quern pull Qwen/Qwen2.5-3B-Instruct-GGUF:*q8_0.gguf
    quern pull Qwen/Qwen2.5-0.5B-Instruct --convert q8_0
 
-An adapter is pulled the same way; quern lora merge takes pulled models and adapters by their names, and checks the base.
+An adapter is pulled the same way; quern lora merge takes pulled models and adapters by their names, and checks that the
+base is the one that the adapter names:
+
+   quern pull ORG/BASE && quern pull ORG/ADAPTER
+   quern lora merge --base ORG/BASE --adapter ORG/ADAPTER --out merged
 
 Private and gated models need HF_TOKEN. HF_ENDPOINT names another hub. --revision takes a branch, tag or commit.`,
 		Flags: []cli.Flag{

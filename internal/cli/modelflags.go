@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -82,6 +84,14 @@ func (f *modelFlags) flags() []cli.Flag {
 	}
 }
 
+func parseSwitch(flag, value string) (engine.Switch, error) {
+	s, ok := map[string]engine.Switch{"auto": engine.Auto, "on": engine.On, "off": engine.Off}[value]
+	if !ok {
+		return 0, usagef("%s %q: want auto, on or off", flag, value)
+	}
+	return s, nil
+}
+
 // options checks the flags and turns them into what a Model is opened with.
 func (f *modelFlags) options() (o assistant.ModelOptions, err error) {
 	if f.model == "" && f.backend == "" {
@@ -95,9 +105,9 @@ func (f *modelFlags) options() (o assistant.ModelOptions, err error) {
 	if o.Load.GPULayers, err = engine.ParseGPULayers(f.gpuLayers); err != nil {
 		return o, usageError{err.Error()}
 	}
-	flash, ok := map[string]engine.Switch{"auto": engine.Auto, "on": engine.On, "off": engine.Off}[f.flash]
-	if !ok {
-		return o, usagef("--flash-attn %q: want auto, on or off", f.flash)
+	flash, err := parseSwitch("--flash-attn", f.flash)
+	if err != nil {
+		return o, err
 	}
 	thinking, ok := map[string]*bool{"auto": nil, "on": ptr(true), "off": ptr(false)}[f.thinking]
 	if !ok {
@@ -153,29 +163,52 @@ func findModel(name string) (string, error) {
 	if err != nil || strings.HasSuffix(name, ".gguf") && ref.Pattern == "" {
 		return name, nil
 	}
+	dir, err := cachedSnapshot(ref, name)
+	if err != nil {
+		return "", err
+	}
+	pattern := ref.Pattern
+	if pattern == "" {
+		pattern = "*.gguf"
+	}
+	file, err := oneFile(dir, pattern, ref)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; a Hugging Face checkpoint is made a GGUF by quern convert %s", err, dir)
+	}
+	return file, err
+}
+
+// cachedSnapshot is the folder of a model or adapter that was pulled; name is how the person called it.
+func cachedSnapshot(ref hub.Ref, name string) (string, error) {
 	cache, err := hub.DefaultCache()
 	if err != nil {
 		return "", err
 	}
 	dir, ok := cache.Snapshot(ref.ID, "main")
 	if !ok {
-		return "", fmt.Errorf("%s is neither a file nor a model in the cache: quern pull %s", name, name)
+		return "", fmt.Errorf("%s is neither a file or folder nor in the download cache: quern pull %s", name, name)
 	}
-	pattern := ref.Pattern
-	if pattern == "" {
-		pattern = "*.gguf"
-	}
+	return dir, nil
+}
+
+// oneFile is the only file in a pulled folder that a pattern names; fs.ErrNotExist where there is none.
+func oneFile(dir, pattern string, ref hub.Ref) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
 	switch {
 	case err != nil:
 		return "", usagef("%q: %v", pattern, err)
 	case len(files) == 0:
-		return "", fmt.Errorf("%s holds no %s: quern pull %s:FILE fetches one; a Hugging Face checkpoint is made a GGUF by quern convert %s", dir, pattern, ref.ID, dir)
+		return "", notThere{fmt.Errorf("%s holds no %s: quern pull %s:FILE fetches one", dir, pattern, ref.ID)}
 	case len(files) > 1:
 		return "", fmt.Errorf("%s holds several files: choose one as %s:FILE (%s)", dir, ref.ID, baseNames(files))
 	}
 	return files[0], nil
 }
+
+// notThere is an fs.ErrNotExist with words of its own.
+type notThere struct{ error }
+
+func (notThere) Is(target error) bool { return target == fs.ErrNotExist }
 
 func baseNames(files []string) string {
 	names := make([]string, len(files))
