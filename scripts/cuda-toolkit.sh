@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Puts a CUDA toolkit together from PyPI packages, for machines that have none (a GPU is not needed to build).
 #
-#   eval "$(scripts/cuda-toolkit.sh)"      sets CUDA_HOME; then: make CUDA=1
+#   scripts/cuda-toolkit.sh           fetch it once; then: make CUDA=1
+#   scripts/cuda-toolkit.sh find      print where the toolkit lies, fetch nothing
 #
 # An installed toolkit (CUDA_HOME, /usr/local/cuda) is preferred. About 2 GB are fetched, once, into the cache.
 set -euo pipefail
 VERSION=13.2.2
 
 say() { printf 'cuda: %s\n' "$*" >&2; }
-use() { say "toolkit: $1"; printf 'export CUDA_HOME=%q\n' "$1"; exit 0; }
+use() { say "toolkit: $1"; printf '%s\n' "$1"; exit 0; }
 
 [ -x "${CUDA_HOME:-}/bin/nvcc" ] && use "$CUDA_HOME"
 [ -x /usr/local/cuda/bin/nvcc ] && use /usr/local/cuda
@@ -16,6 +17,7 @@ use() { say "toolkit: $1"; printf 'export CUDA_HOME=%q\n' "$1"; exit 0; }
 cache=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}
 home=$cache/cuda-$VERSION
 [ -f "$home/.done" ] && use "$(cat "$home/.done")"
+[ "${1:-}" = find ] && { say "no toolkit in CUDA_HOME, /usr/local/cuda or the cache; scripts/cuda-toolkit.sh fetches one (2 GB)"; exit 1; }
 
 command -v python3 >/dev/null 2>&1 || { say "python3 with venv is needed to fetch the toolkit (Debian/Ubuntu: sudo apt-get install python3-venv; Fedora: sudo dnf install python3; macOS has no CUDA)"; exit 1; }
 rm -rf "$home"

@@ -28,6 +28,7 @@ type AgentReport struct {
 	Generated    int           `json:"generated"` // tokens, the same for every party
 	Workers      int           `json:"workers"`
 	Lanes        int           `json:"lanes"`
+	GPULayers    int           `json:"gpu_layers"`
 	Quern        Figure        `json:"quern"`                  // seconds
 	Server       *Figure       `json:"server,omitempty"`       // llama-server, the same loop over HTTP
 	Transformers *Figure       `json:"transformers,omitempty"` // static batches, everything read again each turn
@@ -54,11 +55,12 @@ func Agent(ctx context.Context, o AgentOptions) (*AgentReport, error) {
 		o.Batch = o.Lanes
 	}
 	r := &AgentReport{Questions: len(o.Load.Questions), Generated: o.Load.generated(), Workers: o.Workers, Lanes: o.Lanes}
-	m, err := engine.Load(ctx, o.Model, engine.LoadOptions{GPULayers: engine.GPUNone})
+	m, err := engine.Load(ctx, o.Model, engine.LoadOptions{GPULayers: o.GPU})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+	r.GPULayers = m.GPULayers()
 	parties := []func() error{func() error { return o.runQuern(ctx, m, r) }}
 	if o.Tools != "" {
 		r.Server = &Figure{}
@@ -66,7 +68,7 @@ func Agent(ctx context.Context, o AgentOptions) (*AgentReport, error) {
 	}
 	if r.Missing = o.missingTransformers(ctx); r.Missing == "" {
 		r.Transformers = &Figure{}
-		parties = append(parties, func() error { return o.runTransformers(ctx, m.VocabSize(), r.Transformers) })
+		parties = append(parties, func() error { return o.runTransformers(ctx, m, r.Transformers) })
 	}
 	for run := range o.Repeats {
 		o.Log.Info("agent load", "run", run+1, "parties", len(parties))
@@ -89,7 +91,7 @@ func (o AgentOptions) perLane() int { return (o.Load.longest() + 8 + 255) / 256 
 func (o AgentOptions) runQuern(ctx context.Context, m *engine.Model, r *AgentReport) error {
 	e, err := m.NewEngine(ctx, engine.EngineOptions{
 		ContextLength: o.perLane(), Lanes: o.Lanes, Holders: o.Lanes + len(o.Load.Schemas) + 1, Pool: o.pool(),
-		BatchTokens: o.Chunk, Threads: o.Threads, FlashAttention: engine.On, Log: o.Log,
+		BatchTokens: o.Chunk, Threads: o.Threads, FlashAttention: o.Flash, Log: o.Log,
 	})
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 // Bandwidth is the memory bandwidth of this machine in bytes per second, as n threads reach it together.
 type Bandwidth struct {
 	Read  float64 `json:"read"`  // sums up large arrays: what decoding does with weights
-	Triad float64 `json:"triad"` // a = b + s·c, counted as three streams
+	Triad float64 `json:"triad"` // a = b + s·c, counted as three streams; 0 where it was not measured
 }
 
 // MeasureBandwidth takes the best of several passes over arrays far larger than the caches. 0 threads: all cores.

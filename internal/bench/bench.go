@@ -16,8 +16,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
+	"quern/engine"
 	"quern/gguf"
 )
 
@@ -28,6 +30,11 @@ type Options struct {
 	Chunk   int    // tokens of a prompt step (n_ubatch), default 512
 	Repeats int    // runs of each party, default 3
 	Tools   string // folder of llama.cpp's programs; "" measures Quern alone
+	Flash   engine.Switch
+	GPU     engine.GPULayers // of Quern and its peers; the zero value is what fits
+	// GPURead is the bandwidth of the GPU's memory in bytes per second, from its data sheet. 0: the bound that decoding
+	// is held against is this machine's main memory, as measured.
+	GPURead float64
 	Log     *slog.Logger
 }
 
@@ -37,6 +44,19 @@ func (o Options) withDefaults() Options {
 	o.Repeats = cmp.Or(o.Repeats, 3)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
+}
+
+// peerFlags are the options in the words of llama.cpp's programs.
+func (o Options) peerFlags() []string {
+	layers := strconv.Itoa(int(o.GPU))
+	switch o.GPU {
+	case engine.GPUNone:
+		layers = "0"
+	case engine.GPUAuto, engine.GPUAll:
+		layers = "999"
+	}
+	flash := map[engine.Switch]string{engine.Auto: "auto", engine.On: "on", engine.Off: "off"}
+	return []string{"-m", o.Model, "-fa", flash[o.Flash], "-ngl", layers, "-t", strconv.Itoa(o.Threads), "-tb", strconv.Itoa(o.Threads)}
 }
 
 // tool is the path of one of llama.cpp's programs.

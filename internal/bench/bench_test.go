@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"quern/engine"
 	"quern/internal/synth"
 	"quern/internal/testenv"
 	"quern/tensor"
@@ -106,7 +107,7 @@ func TestRunBesideThePeers(t *testing.T) {
 	tools := filepath.Dir(testenv.Tool(t, "llama-server"))
 	for _, shape := range []string{"qwen2-mini", "qwen3.5-mini"} {
 		t.Run(shape, func(t *testing.T) {
-			o := Options{Model: tinyModel(t, shape), Threads: 1, Chunk: 64, Repeats: 1, Tools: tools}
+			o := Options{Model: tinyModel(t, shape), Threads: 1, Chunk: 64, Repeats: 1, Tools: tools, Flash: engine.On}
 			report := measure(t, o)
 			for _, w := range report.Gen.Widths {
 				if w.Decode.Median <= 0 || w.PeerDecode.Median <= 0 || w.DecodeOf <= 0 || w.PrefillOf <= 0 {

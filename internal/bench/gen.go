@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +27,7 @@ type GenOptions struct {
 type GenReport struct {
 	Prompt      int        `json:"prompt"`
 	Generate    int        `json:"generate"`
+	GPULayers   int        `json:"gpu_layers"`
 	WeightBytes int64      `json:"weight_bytes"` // read in each decode step
 	Bandwidth   Bandwidth  `json:"bandwidth"`
 	Widths      []GenWidth `json:"widths"`
@@ -57,16 +58,17 @@ func Gen(ctx context.Context, o GenOptions) (*GenReport, error) {
 	if o.Generate == 0 {
 		o.Generate = 48
 	}
-	report := &GenReport{Prompt: o.Prompt, Generate: o.Generate, Bandwidth: MeasureBandwidth(o.Threads)}
+	report := &GenReport{Prompt: o.Prompt, Generate: o.Generate, Bandwidth: o.bandwidth()}
 	var err error
 	if report.WeightBytes, err = weightBytes(o.Model); err != nil {
 		return nil, err
 	}
-	m, err := engine.Load(ctx, o.Model, engine.LoadOptions{GPULayers: engine.GPUNone})
+	m, err := engine.Load(ctx, o.Model, engine.LoadOptions{GPULayers: o.GPU})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+	report.GPULayers = m.GPULayers()
 	for _, lanes := range o.Lanes {
 		report.Widths = append(report.Widths, GenWidth{Lanes: lanes})
 	}
@@ -92,6 +94,14 @@ func Gen(ctx context.Context, o GenOptions) (*GenReport, error) {
 	return report, nil
 }
 
+// bandwidth is what bounds decoding: that of the memory that holds the weights.
+func (o GenOptions) bandwidth() Bandwidth {
+	if o.GPURead > 0 {
+		return Bandwidth{Read: o.GPURead}
+	}
+	return MeasureBandwidth(o.Threads)
+}
+
 // perLane is the context that one lane needs.
 func (o GenOptions) perLane() int { return o.Prompt + o.Generate + 8 }
 
@@ -100,7 +110,7 @@ func (o GenOptions) perLane() int { return o.Prompt + o.Generate + 8 }
 func (o GenOptions) quern(ctx context.Context, m *engine.Model, w *GenWidth) error {
 	e, err := m.NewEngine(ctx, engine.EngineOptions{
 		ContextLength: o.perLane(), Lanes: w.Lanes, Holders: -1, BatchTokens: o.Chunk,
-		Threads: o.Threads, FlashAttention: engine.On, Deterministic: true,
+		Threads: o.Threads, FlashAttention: o.Flash, Deterministic: true,
 	})
 	if err != nil {
 		return err
@@ -178,22 +188,31 @@ func (o GenOptions) batchedBench(ctx context.Context, widths []GenWidth) error {
 		most = max(most, w.Lanes)
 		list = append(list, strconv.Itoa(w.Lanes))
 	}
-	cmd := exec.CommandContext(ctx, program, "-m", o.Model, "-c", strconv.Itoa(most*o.perLane()),
+	args := append(o.peerFlags(), "-c", strconv.Itoa(most*o.perLane()), "-kvu",
 		"-npp", strconv.Itoa(o.Prompt), "-ntg", strconv.Itoa(o.Generate), "-npl", strings.Join(list, ","),
-		"-b", strconv.Itoa(max(o.Chunk, most)), "-ub", strconv.Itoa(max(o.Chunk, most)),
-		"-t", strconv.Itoa(o.Threads), "-tb", strconv.Itoa(o.Threads),
-		"-fa", "on", "-kvu", "-ngl", "0", "--output-format", "jsonl")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", program, err, lastLines(stderr.Bytes()))
+		"-b", strconv.Itoa(max(o.Chunk, most)), "-ub", strconv.Itoa(max(o.Chunk, most)), "--output-format", "jsonl")
+	for range 8 { // it writes from a thread that it does not wait for: now and then it ends well without its last rows
+		cmd := exec.CommandContext(ctx, program, args...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", program, err, lastLines(stderr.Bytes()))
+		}
+		if err = readBatchedBench(out, widths); !errors.Is(err, errRowsMissing) {
+			return err
+		}
+		o.Log.Info("gen: llama-batched-bench once more", "because", err)
 	}
-	return readBatchedBench(out, widths)
+	return fmt.Errorf("%s: %w", program, errRowsMissing)
 }
 
+var errRowsMissing = errors.New("rows are missing in the output")
+
+// readBatchedBench adds the figures of one run, which must have a row for every width.
 func readBatchedBench(out []byte, widths []GenWidth) error {
-	found := 0
+	type figures struct{ prefill, decode float64 }
+	found := make(map[int]figures) // by lanes
 	for line := range bytes.Lines(out) {
 		var row struct {
 			Lanes   int     `json:"pl"`
@@ -203,20 +222,20 @@ func readBatchedBench(out []byte, widths []GenWidth) error {
 		if json.Unmarshal(line, &row) != nil || row.Lanes == 0 {
 			continue
 		}
-		i := slices.IndexFunc(widths, func(w GenWidth) bool { return w.Lanes == row.Lanes })
-		if i < 0 {
-			continue
+		found[row.Lanes] = figures{row.Prefill, row.Decode}
+	}
+	for _, w := range widths {
+		if _, ok := found[w.Lanes]; !ok {
+			return fmt.Errorf("%w: none for %d lanes in\n%s", errRowsMissing, w.Lanes, lastLines(out))
 		}
+	}
+	for i := range widths {
 		w := &widths[i]
 		if w.PeerDecode == nil {
 			w.PeerPrefill, w.PeerDecode = &Figure{}, &Figure{}
 		}
-		w.PeerPrefill.add(row.Prefill)
-		w.PeerDecode.add(row.Decode)
-		found++
-	}
-	if found != len(widths) {
-		return fmt.Errorf("llama-batched-bench reported %d of %d widths:\n%s", found, len(widths), lastLines(out))
+		w.PeerPrefill.add(found[w.Lanes].prefill)
+		w.PeerDecode.add(found[w.Lanes].decode)
 	}
 	return nil
 }

@@ -150,9 +150,12 @@ func (r *Report) write(w io.Writer, markdown bool) error {
 }
 
 func (g *GenReport) write(b *strings.Builder, markdown bool, line string) {
+	memory := fmt.Sprintf("the GPU's memory gives %.0f GB/s by its data sheet", g.Bandwidth.Read/1e9)
+	if g.Bandwidth.Triad > 0 {
+		memory = fmt.Sprintf("this machine reads %.1f GB/s from memory (triad: %.1f GB/s)", g.Bandwidth.Read/1e9, g.Bandwidth.Triad/1e9)
+	}
 	fmt.Fprintf(b, line, fmt.Sprintf("Reading prompts of %d tokens and generating %d tokens in each lane; tokens per second over all lanes, median (range). "+
-		"Each decode step reads %.2f GB of weights; this machine reads %.1f GB/s from memory (triad: %.1f GB/s).",
-		g.Prompt, g.Generate, float64(g.WeightBytes)/1e9, g.Bandwidth.Read/1e9, g.Bandwidth.Triad/1e9))
+		"Each decode step reads %.2f GB of weights; %s.%s", g.Prompt, g.Generate, float64(g.WeightBytes)/1e9, memory, onGPU(g.GPULayers)))
 	rows := [][]string{{"lanes", "prefill", "llama-batched-bench", "ratio", "decode", "llama-batched-bench", "ratio", "of bandwidth", "own time"}}
 	for _, w := range g.Widths {
 		rows = append(rows, []string{fmt.Sprint(w.Lanes), w.Prefill.String(), w.PeerPrefill.String(), times(w.PrefillOf),
@@ -162,8 +165,8 @@ func (g *GenReport) write(b *strings.Builder, markdown bool, line string) {
 }
 
 func (a *AgentReport) write(b *strings.Builder, markdown bool, line string) {
-	fmt.Fprintf(b, line, fmt.Sprintf("%d conversations, %d at once in %d lanes, %d tokens generated; seconds for all, median (range).",
-		a.Questions, a.Workers, a.Lanes, a.Generated))
+	fmt.Fprintf(b, line, fmt.Sprintf("%d conversations, %d at once in %d lanes, %d tokens generated; seconds for all, median (range).%s",
+		a.Questions, a.Workers, a.Lanes, a.Generated, onGPU(a.GPULayers)))
 	rows := [][]string{{"party", "seconds", "Quern is as fast, times"}, {"Quern", a.Quern.String(), ""}}
 	rows = append(rows, []string{"llama-server", a.Server.String(), times(a.OverServer)})
 	rows = append(rows, []string{"Transformers loop", a.Transformers.String(), times(a.OverLoop)})
@@ -176,6 +179,13 @@ func (a *AgentReport) write(b *strings.Builder, markdown bool, line string) {
 			"%d turns went on in place, %d began as copies, %d from nothing; %d evictions, %d preemptions; own time %s.",
 			s.PromptTokens, s.PrefixHits, s.PrefillTokens, s.DecodeSteps, 100*s.Occupancy, s.Continued, s.Forked, s.Misses, s.Evictions, s.Preemptions, percent(a.Overhead)))
 	}
+}
+
+func onGPU(layers int) string {
+	if layers == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %d layers on the GPU.", layers)
 }
 
 func times(x float64) string {

@@ -26,10 +26,9 @@ func (o AgentOptions) runServer(ctx context.Context, vocab int, f *Figure) error
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	cmd := exec.CommandContext(ctx, program, "-m", o.Model, "--host", "127.0.0.1", "--port", strconv.Itoa(port),
+	cmd := exec.CommandContext(ctx, program, append(o.peerFlags(), "--host", "127.0.0.1", "--port", strconv.Itoa(port),
 		"-c", strconv.Itoa(o.pool()), "-np", strconv.Itoa(o.Lanes), "--kv-unified",
-		"-b", strconv.Itoa(o.Chunk), "-ub", strconv.Itoa(o.Chunk), "-fa", "on", "-ngl", "0",
-		"-t", strconv.Itoa(o.Threads), "-tb", strconv.Itoa(o.Threads))
+		"-b", strconv.Itoa(o.Chunk), "-ub", strconv.Itoa(o.Chunk))...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

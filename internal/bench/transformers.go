@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+
+	"quern/engine"
 )
 
 // loopScript is a loop of the reference harness's form over Transformers: a static batch with left padding, in which
@@ -38,7 +40,7 @@ func (o AgentOptions) missingTransformers(ctx context.Context) string {
 }
 
 // runTransformers plays the first Static questions and counts their time as so much of the whole load's.
-func (o AgentOptions) runTransformers(ctx context.Context, vocab int, f *Figure) error {
+func (o AgentOptions) runTransformers(ctx context.Context, m *engine.Model, f *Figure) error {
 	load := o.Load.First(o.Static)
 	type item struct {
 		Prompt  []int32   `json:"prompt"`
@@ -46,7 +48,7 @@ func (o AgentOptions) runTransformers(ctx context.Context, vocab int, f *Figure)
 		Answers [][]int32 `json:"answers"`
 	}
 	var items []item
-	for _, c := range load.conversations(vocab) {
+	for _, c := range load.conversations(m.VocabSize()) {
 		items = append(items, item{c.prompt, c.turns, c.answers})
 	}
 	dir, err := os.MkdirTemp("", "quern-bench-")
@@ -59,7 +61,11 @@ func (o AgentOptions) runTransformers(ctx context.Context, vocab int, f *Figure)
 	if err := errors.Join(err, os.WriteFile(script, loopScript, 0o644), os.WriteFile(input, data, 0o644)); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, o.Python, script, o.HF, input, strconv.Itoa(o.Batch), strconv.Itoa(o.Threads))
+	device := "cpu"
+	if m.GPULayers() > 0 {
+		device = "cuda"
+	}
+	cmd := exec.CommandContext(ctx, o.Python, script, o.HF, input, strconv.Itoa(o.Batch), strconv.Itoa(o.Threads), device)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -7,17 +7,17 @@ import time
 import torch
 from transformers import AutoModelForCausalLM
 
-checkpoint, load_file, batch_size, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+checkpoint, load_file, batch_size, threads, device = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 torch.set_num_threads(threads)
-model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16).eval()
+model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16).to(device).eval()
 conversations = json.load(open(load_file))
 
 
 @torch.inference_mode()
 def generate(prompts, n):
     longest = max(map(len, prompts))
-    ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
-    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
+    ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts], device=device)
+    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
     out = model.generate(input_ids=ids, attention_mask=mask, do_sample=False, min_new_tokens=n, max_new_tokens=n, pad_token_id=0)
     return out[:, longest:].tolist()
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"quern/engine"
 	"quern/internal/bench"
 	"quern/internal/synth"
 	"quern/tensor"
@@ -106,6 +107,8 @@ type benchOptions struct {
 	bench.GenOptions
 	gen, agent       bool
 	shape, typ       string
+	gpu, flash       string
+	gpuRead          float64
 	load, python     string
 	questions        int
 	static           int
@@ -125,6 +128,9 @@ func benchRunCommand(env Env, name, usage string, gen, agent bool) *cli.Command 
 		&cli.StringFlag{Name: "models", Usage: "`FOLDER` for random weights (default: in the user's cache folder)", Destination: &o.models},
 		&cli.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "`N` threads (default: all cores)", Destination: &o.Threads},
 		&cli.IntFlag{Name: "chunk", Value: 512, Usage: "`N` tokens of a prompt step", Destination: &o.Chunk},
+		&cli.StringFlag{Name: "gpu-layers", Value: "auto", Usage: "layers on the GPU, of Quern and its peers: auto, all, none or a number", Destination: &o.gpu},
+		&cli.Float64Flag{Name: "gpu-bandwidth", Usage: "bandwidth of the GPU's memory in `GB/s`, from its data sheet, as the bound of decoding", Destination: &o.gpuRead},
+		&cli.StringFlag{Name: "flash-attn", Value: "on", Usage: "fused attention, of Quern and its peers: auto, on, off", Destination: &o.flash},
 		&cli.IntFlag{Name: "repeats", Value: 3, Usage: "`N` runs of each party, in turns", Destination: &o.Repeats},
 		&cli.StringFlag{Name: "tools", Value: filepath.Join("third_party", "llama.cpp", "bin"), Usage: "`FOLDER` of llama.cpp's programs (make tools)", Destination: &o.Tools},
 		&cli.BoolFlag{Name: "alone", Usage: "measure Quern without its peers", Destination: &o.alone},
@@ -170,9 +176,16 @@ func runBench(ctx context.Context, env Env, o benchOptions) error {
 	if o.alone {
 		o.Tools, o.python = "", ""
 	}
+	var err error
+	if o.GPU, err = engine.ParseGPULayers(o.gpu); err != nil {
+		return usageError{err.Error()}
+	}
+	if o.Flash, err = parseSwitch("--flash-attn", o.flash); err != nil {
+		return err
+	}
+	o.GPURead = o.gpuRead * 1e9
 	hf := ""
 	if o.Model == "" {
-		var err error
 		if o.Model, hf, err = o.randomModel(ctx); err != nil {
 			return err
 		}

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Shows that the CUDA build compiles and links on a machine without a GPU, and that its binary then runs on the CPU.
+# Called by `make cuda-check`. It fetches a toolkit where there is none; the first build takes about an hour on two cores.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf 'cuda-check: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+CUDA_HOME=$(scripts/cuda-toolkit.sh)
+export CUDA_HOME
+bin=bin/quern-cuda
+make -s build CUDA=1 BIN="$bin"
+
+needed=$(readelf -d "$bin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | tr '\n' ' ')
+say "$(du -h "$bin" | cut -f1) binary; needs at start: $needed"
+case $needed in *libcuda.so*) die "libcuda is linked: the binary would not start on a machine without a driver" ;; esac
+"$bin" version | grep -q CUDA || die "$bin was built without the CUDA backend"
+
+"$bin" demo >/tmp/quern-cuda-check.$$ 2>&1 || { cat /tmp/quern-cuda-check.$$ >&2; die "the demo failed"; }
+if [ ! -e /proc/driver/nvidia/version ]; then
+	lines=$(grep -c 'running on the CPU' /tmp/quern-cuda-check.$$ || true)
+	[ "$lines" = 1 ] || die "without a GPU one line is to say that the CPU is used; there are $lines"
+fi
+rm -f /tmp/quern-cuda-check.$$
+say "it links, starts and answers"
