@@ -103,8 +103,8 @@ func (s *shell) files(t *testing.T) {
 	}
 	t.Cleanup(unpacked.Remove)
 	for name, target := range map[string]string{
-		"model.gguf": unpacked.Model, "harbor.sqlite": unpacked.Database, "base": filepath.Join(parts, "base"),
-		"stage1": filepath.Join(parts, "adapters", "stage1"), "checkpoint-1066-adapter.zip": filepath.Join(parts, "adapters", "checkpoint-1066-adapter.zip"),
+		"model.gguf": unpacked.Model, "harbor.sqlite": unpacked.Database,
+		"testdata": filepath.Join(testenv.Root(), "testdata"), "internal": filepath.Join(testenv.Root(), "internal"),
 	} {
 		if err := os.Symlink(target, filepath.Join(s.dir, name)); err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func (s *shell) dataset(t *testing.T, from string) {
 	}
 }
 
-var assignment = regexp.MustCompile(`^[a-z]+=`)
+var assignment = regexp.MustCompile(`^[a-z][a-z0-9]*=`)
 
 // run runs one documented line. Servers are interrupted once they serve; make is what runs these tests.
 func (s *shell) run(t *testing.T, line string) {
@@ -214,7 +214,7 @@ func (h fakeHub) file(repo, name string) string {
 	if strings.HasSuffix(repo, "-GGUF") {
 		return filepath.Join(h.dir, "model.gguf")
 	}
-	return filepath.Join(h.dir, "base", name)
+	return filepath.Join(testenv.Root(), "testdata", "demo-model", "base", name)
 }
 
 func (h fakeHub) list(w http.ResponseWriter, repo string) {
