@@ -187,7 +187,7 @@ func readValue(in *binread.Reader) (any, error) {
 	case typeBool:
 		value = readValues(in, n, 1, isArray, func() bool { return in.U8() != 0 })
 	case typeString:
-		value = readValues(in, n, 8, isArray, func() string { return string(in.Bytes(in.U64(), maxString)) })
+		value = readText(in, n, isArray)
 	case typeUint64:
 		value = readValues(in, n, 8, isArray, in.U64)
 	case typeInt64:
@@ -206,8 +206,7 @@ func readValues[T any](in *binread.Reader, n uint64, size int64, isArray bool, r
 	if !isArray {
 		return read()
 	}
-	if n > uint64(in.Left()/size) {
-		in.Fail(fmt.Errorf("%w: an array of %d elements in %d bytes", binread.ErrTruncated, n, in.Left()))
+	if !fits(in, n, size) {
 		return nil
 	}
 	values := make([]T, 0, min(n, 1<<16))
@@ -217,6 +216,39 @@ func readValues[T any](in *binread.Reader, n uint64, size int64, isArray bool, r
 			return nil
 		}
 		values = append(values, v)
+	}
+	return values
+}
+
+// fits says whether the input can hold n elements of at least size bytes each.
+func fits(in *binread.Reader, n uint64, size int64) bool {
+	if n > uint64(in.Left()/size) {
+		in.Fail(fmt.Errorf("%w: an array of %d elements in %d bytes", binread.ErrTruncated, n, in.Left()))
+		return false
+	}
+	return true
+}
+
+// readText reads one string, or an array of n. The strings of an array are parts of one, since a vocabulary has
+// hundreds of thousands.
+func readText(in *binread.Reader, n uint64, isArray bool) any {
+	if !isArray {
+		return string(in.Bytes(in.U64(), maxString))
+	}
+	if !fits(in, n, 8) {
+		return nil
+	}
+	all, ends := make([]byte, 0, 8*min(n, 1<<16)), make([]int, 0, min(n, 1<<16))
+	for range n {
+		if all = in.Append(all, in.U64(), maxString); in.Err() != nil {
+			return nil
+		}
+		ends = append(ends, len(all))
+	}
+	text, from, values := string(all), 0, make([]string, 0, n)
+	for _, end := range ends {
+		values = append(values, text[from:end])
+		from = end
 	}
 	return values
 }

@@ -133,7 +133,10 @@ func (r *Reader) F64() float64 { return math.Float64frombits(r.U64()) }
 
 // Bytes reads n bytes into a new slice; more than limit or than the input holds is a failure, found before anything
 // is allocated.
-func (r *Reader) Bytes(n uint64, limit int64) []byte {
+func (r *Reader) Bytes(n uint64, limit int64) []byte { return r.Append(nil, n, limit) }
+
+// Append reads n bytes to the end of dst, under the rules of Bytes. After a failure it returns nil.
+func (r *Reader) Append(dst []byte, n uint64, limit int64) []byte {
 	if n > uint64(limit) {
 		r.Fail(fmt.Errorf("length %d is above the limit of %d", n, limit))
 		return nil
@@ -142,5 +145,8 @@ func (r *Reader) Bytes(n uint64, limit int64) []byte {
 	if b == nil {
 		return nil
 	}
-	return append(make([]byte, 0, len(b)), b...)
+	if dst == nil {
+		dst = make([]byte, 0, len(b))
+	}
+	return append(dst, b...)
 }
