@@ -18,6 +18,17 @@ type Deadlines struct {
 	Gold       time.Duration // default 300 s
 }
 
+// OrDefault fills in the defaults for what is not set.
+func (d Deadlines) OrDefault() Deadlines {
+	if d.Prediction <= 0 {
+		d.Prediction = sqlguard.EvalPolicy().Limits.Timeout
+	}
+	if d.Gold <= 0 {
+		d.Gold = sqlguard.GoldPolicy().Limits.Timeout
+	}
+	return d
+}
+
 // Executor runs gold and predicted statements in guarded worker processes, which all databases share. Gold results are
 // computed once and kept. It may be used from several goroutines.
 type Executor struct {
@@ -41,13 +52,7 @@ func NewExecutor(workers int, deadlines Deadlines) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if deadlines.Prediction <= 0 {
-		deadlines.Prediction = sqlguard.EvalPolicy().Limits.Timeout
-	}
-	if deadlines.Gold <= 0 {
-		deadlines.Gold = sqlguard.GoldPolicy().Limits.Timeout
-	}
-	return &Executor{pool: pool, deadlines: deadlines,
+	return &Executor{pool: pool, deadlines: deadlines.OrDefault(),
 		guards: map[string]*sqlguard.Guard{}, gold: map[string]*goldResult{}}, nil
 }
 

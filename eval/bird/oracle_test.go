@@ -120,6 +120,24 @@ func TestPairsOracle(t *testing.T) {
 	}
 }
 
+// Results whose columns share a name are compared by position, and shown whole.
+func TestColumnsOfOneName(t *testing.T) {
+	scorer, dir := newTestScorer(t, OfficialLimit)
+	ex := eval.Example{ID: "1", DB: "campus", Database: filepath.Join(dir, "campus", "campus.sqlite"), Gold: "SELECT name AS id, age AS id FROM student"}
+	for sql, want := range map[string]eval.Verdict{
+		"SELECT name AS id, age AS id FROM student": eval.Correct, "SELECT name, age FROM student": eval.Correct,
+		"SELECT age AS id, name AS id FROM student": eval.Wrong, "SELECT name AS id, name AS id FROM student": eval.Wrong,
+	} {
+		score, err := scorer.Score(context.Background(), ex, sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if score.Official != want || len(score.Gold.Columns) != 2 || len(score.Gold.Rows[0]) != 2 || score.Gold.Rows[0][0] == score.Gold.Rows[0][1] {
+			t.Errorf("%s: %s, want %s; gold shown as %+v", sql, score.Official, want, score.Gold)
+		}
+	}
+}
+
 // sameFiles checks that nothing in a folder of databases has changed.
 func sameFiles(t *testing.T, want, got string) {
 	t.Helper()

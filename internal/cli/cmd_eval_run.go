@@ -316,7 +316,7 @@ func (o *evalRunOptions) describe(flags map[string]string, m *assistant.Model, p
 	set("max-input-tokens", m.Limits.MaxInputTokens)
 	set("response-length", m.Limits.ResponseLength)
 	set("col-policy", first(o.model.columns, m.Pack.DefaultPolicy))
-	set("temperature", o.model.temperature)
+	flags["temperature"] = fmt.Sprint(o.model.temperature)
 	set("top-k", o.model.topK)
 	set("top-p", o.model.topP, "1")
 	set("min-p", o.model.minP)

@@ -369,8 +369,8 @@ func (f *gradeFlags) describe(flags map[string]string) {
 			flags[name] = fmt.Sprint(value)
 		}
 	}
-	set("score-timeout", f.deadlines.Prediction, f.deadlines.Prediction == 0)
-	set("gold-timeout", f.deadlines.Gold, f.deadlines.Gold == 0)
+	deadlines := f.deadlines.OrDefault()
+	flags["score-timeout"], flags["gold-timeout"] = deadlines.Prediction.String(), deadlines.Gold.String()
 	set("etype", f.spider.Type, f.spider.Type == "" || f.spider.Type == spider.All)
 	set("plug-value", true, !f.spider.PlugValue)
 	set("keep-distinct", true, !f.spider.KeepDistinct)
