@@ -164,7 +164,7 @@ func TestChat(t *testing.T) {
 			t.Errorf("stdout lacks %q:\n%s", want, stdout)
 		}
 	}
-	for _, want := range []string{"no command .nonsense", "not authorized", "1 rows in " + out} {
+	for _, want := range []string{"no command .nonsense", "not authorized", "1 row in " + out} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("stderr lacks %q:\n%s", want, stderr)
 		}

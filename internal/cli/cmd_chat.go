@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/peterh/liner"
@@ -66,6 +67,12 @@ func runChat(ctx context.Context, env Env, f *askFlags, resume string) error {
 	defer d.Close()
 	c := &chat{desk: d, env: env, in: newLineReader(env)}
 	defer c.in.Close()
+	if _, ok := c.in.(*terminalReader); ok {
+		// Main's context ends at the first Ctrl-C, which here stops no more than what runs.
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGTERM)
+		defer stop()
+	}
 	if resume != "" {
 		if err := c.resume(ctx, resume); err != nil {
 			return err
@@ -77,7 +84,7 @@ func runChat(ctx context.Context, env Env, f *askFlags, resume string) error {
 
 func (c *chat) loop(ctx context.Context) error {
 	for {
-		line, err := c.in.Line()
+		line, err := c.line(ctx)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -90,16 +97,40 @@ func (c *chat) loop(ctx context.Context) error {
 		if line == ".quit" || line == ".exit" {
 			return nil
 		}
-		if err := c.handle(ctx, line); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		switch err := c.handle(ctx, line); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.Canceled):
+			fmt.Fprintln(c.env.Stderr, "quern: Stopped.")
+		case err != nil:
 			fmt.Fprintf(c.env.Stderr, "quern: %v\n", err)
 		}
 	}
 }
 
+// line reads one line, or gives up when ctx ends.
+func (c *chat) line(ctx context.Context) (string, error) {
+	type read struct {
+		line string
+		err  error
+	}
+	got := make(chan read, 1)
+	go func() {
+		line, err := c.in.Line()
+		got <- read{line, err}
+	}()
+	select {
+	case r := <-got:
+		return r.line, r.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// handle does what a line asks for; Ctrl-C stops it.
 func (c *chat) handle(ctx context.Context, line string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
 	switch {
 	case line == "":
 		return nil
@@ -111,12 +142,10 @@ func (c *chat) handle(ctx context.Context, line string) error {
 	}
 }
 
-// question asks; Ctrl-C stops the answer and leaves the conversation as it was.
+// question asks. An answer that is stopped leaves the conversation as it was.
 func (c *chat) question(ctx context.Context, question string) error {
-	asking, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt)
-	defer stop()
 	show := newSteps(c.env.Stderr)
-	answer, err := c.ask(asking, c.env, question, c.conversation, true, show.event)
+	answer, err := c.ask(ctx, c.env, question, c.conversation, true, show.event)
 	show.endLine()
 	if err != nil {
 		return err
@@ -297,7 +326,7 @@ func (c *chat) export(file string) error {
 	if err := writeRows(c.env, c.last.Result, file, table.Options{Format: format}); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.env.Stderr, "%d rows in %s\n", len(c.last.Result.Rows), file)
+	fmt.Fprintf(c.env.Stderr, "%s in %s\n", count(len(c.last.Result.Rows), "row"), file)
 	return nil
 }
 
@@ -308,7 +337,11 @@ func (c *chat) save(ctx context.Context, name string) error {
 	case c.history == nil:
 		return errors.New("no history is kept here, so nothing can be saved")
 	}
-	return c.history.Save(ctx, history.Saved{Name: name, Database: c.guard.Path(), Question: c.last.Question, SQL: c.last.SQL, SavedAt: time.Now()})
+	err := c.history.Save(ctx, history.Saved{Name: name, Database: c.guard.Path(), Question: c.last.Question, SQL: c.last.SQL, SavedAt: time.Now()})
+	if err == nil {
+		fmt.Fprintf(c.env.Stderr, "saved as %s; quern saved lists it\n", name)
+	}
+	return err
 }
 
 func (c *chat) explain(ctx context.Context) error {
