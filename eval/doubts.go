@@ -12,7 +12,7 @@ import (
 const (
 	DoubtFails   = "fails"   // it gives an error
 	DoubtEmpty   = "empty"   // it returns no rows
-	DoubtTies    = "ties"    // its rows depend on the order in which SQLite visits the tables
+	DoubtTies    = "ties"    // its rows depend on the order in which SQLite visits the tables, or equals come
 	DoubtPadding = "padding" // it compares with a text that the column only holds with blanks around it, as flight_2 does
 )
 
@@ -22,8 +22,8 @@ type Doubt struct {
 	Evidence string `json:"evidence"`
 }
 
-// GoldDoubts looks for reasons to suspect an example's gold query. It runs it as it is, with the scan order reversed, and
-// asks the database about the texts the query compares with. Results are cached by database and query.
+// GoldDoubts looks for reasons to suspect an example's gold query. It runs it as it is, with the scan order reversed, with
+// equals ordered both ways, and asks the database about the texts the query compares with. Results are cached by database and query.
 func GoldDoubts(ctx context.Context, exec *Executor, ex Example) ([]Doubt, error) {
 	if ex.Gold == "" || ex.Database == "" {
 		return nil, nil
@@ -50,14 +50,30 @@ func GoldDoubts(ctx context.Context, exec *Executor, ex Example) ([]Doubt, error
 	return append(append(doubts, ties...), padding...), nil
 }
 
-// tieDoubt compares with the rows found when SQLite visits tables the other way round.
+// tieDoubt compares with the rows found when SQLite visits tables the other way round. It does so only where nothing is
+// ordered, so equals under an ORDER BY before a LIMIT are ordered in both directions instead.
 func tieDoubt(ctx context.Context, exec *Executor, ex Example, gold sqlguard.Result) ([]Doubt, error) {
 	reversed, err := exec.GoldReversed(ctx, ex.Database, ex.Gold)
-	if err != nil || reversed.Failure != nil || SameRows(gold.Rows, reversed.Rows, false) {
+	if err != nil {
 		return nil, err
 	}
-	return []Doubt{{DoubtTies, fmt.Sprintf("other rows come out when tables are visited the other way round, so LIMIT or a bare column decides a tie: %s or %s",
-		sampleRow(gold, reversed), sampleRow(reversed, gold))}}, nil
+	if reversed.Failure == nil && !SameRows(gold.Rows, reversed.Rows, false) {
+		return []Doubt{{DoubtTies, fmt.Sprintf("other rows come out when tables are visited the other way round, so LIMIT or a bare column decides a tie: %s or %s",
+			sampleRow(gold, reversed), sampleRow(reversed, gold))}}, nil
+	}
+	up, down, limited := tieBreaks(ex.Gold, len(gold.Columns))
+	if !limited {
+		return nil, nil
+	}
+	first, err := exec.Gold(ctx, ex.Database, up)
+	if err != nil {
+		return nil, err
+	}
+	last, err := exec.Gold(ctx, ex.Database, down)
+	if err != nil || first.Failure != nil || last.Failure != nil || SameRows(first.Rows, last.Rows, false) {
+		return nil, err
+	}
+	return []Doubt{{DoubtTies, fmt.Sprintf("rows that ORDER BY leaves equal stand on both sides of the LIMIT: %s or %s", sampleRow(first, last), sampleRow(last, first))}}, nil
 }
 
 // sampleRow shows a row of a that b does not have.

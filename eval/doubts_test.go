@@ -3,6 +3,7 @@ package eval
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"quern/internal/testenv"
@@ -27,6 +28,11 @@ func TestGoldDoubts(t *testing.T) {
 		{"SELECT nosuch FROM AIRLINES", []string{DoubtFails}},
 		{"SELECT Airline FROM AIRLINES LIMIT 1", []string{DoubtTies}},
 		{"SELECT Airline FROM AIRLINES ORDER BY uid LIMIT 1", nil},
+		{"SELECT Airline FROM AIRLINES ORDER BY Country LIMIT 1", []string{DoubtTies}},
+		{"SELECT Country FROM AIRLINES ORDER BY Country LIMIT 1", nil}, // equals that cannot be told apart
+		{"SELECT Abbreviation FROM AIRLINES WHERE Airline = (SELECT Airline FROM AIRLINES ORDER BY Country DESC LIMIT 1)", []string{DoubtTies}},
+		{"SELECT Country, count(*) FROM AIRLINES GROUP BY Country ORDER BY count(*) DESC LIMIT 1", nil},
+		{"SELECT Airline FROM AIRLINES WHERE uid >= 1.5 ORDER BY length('limit') , Country", nil},
 		{"SELECT Airline FROM AIRLINES", nil},
 	} {
 		doubts, err := GoldDoubts(context.Background(), exec, Example{Database: flight, Gold: c.sql})
@@ -51,5 +57,20 @@ func TestTextComparisons(t *testing.T) {
 	want := []textComparison{{"a", "x'y"}, {"b", "z"}, {"d e", "w"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("comparisons %v, want %v", got, want)
+	}
+}
+
+func TestTieBreaks(t *testing.T) {
+	up, down, ok := tieBreaks("SELECT a, b FROM t WHERE c = (SELECT d FROM u ORDER BY e >= 1.5 LIMIT 1) ORDER  BY a DESC LIMIT 3 OFFSET 1", 2)
+	if want := "SELECT a, b FROM t WHERE c = (SELECT d FROM u ORDER BY e >= 1.5 , 1 DESC LIMIT 1) ORDER  BY a DESC , 1 DESC, 2 DESC LIMIT 3 OFFSET 1"; !ok || down != want {
+		t.Errorf("%v\n got %s\nwant %s", ok, down, want)
+	}
+	if strings.ReplaceAll(up, " ASC", "") != strings.ReplaceAll(strings.ReplaceAll(down, " DESC", ""), "ORDER  BY a ", "ORDER  BY a DESC ") {
+		t.Errorf("upwards: %s", up)
+	}
+	for _, sql := range []string{"SELECT a FROM t LIMIT 1", "SELECT a FROM t ORDER BY b", "SELECT (SELECT a FROM t ORDER BY b) FROM u LIMIT 1", "SELECT 'order by x limit 1'"} {
+		if up, down, ok := tieBreaks(sql, 1); ok || up != sql || down != sql {
+			t.Errorf("%s: %v, %s, %s", sql, ok, up, down)
+		}
 	}
 }

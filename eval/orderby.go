@@ -1,6 +1,9 @@
 package eval
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Ordered reports whether a query asks for an order of its rows: its outermost level, outside parentheses, strings and
 // comments, has ORDER BY.
@@ -21,17 +24,68 @@ func Ordered(sql string) bool {
 	return false
 }
 
-// words splits SQL into lower-case words and single other characters; strings and quoted names become one word each, in
-// their own case; comments and blanks are left out.
+// tieBreaks are a query's variants that order rows which an ORDER BY before a LIMIT leaves equal: by their output
+// columns upwards, and downwards. Where such rows stand on both sides of the limit the two give other rows. ok is false
+// when nothing is ordered and limited. columns is how many the outermost level returns; of inner levels the first is used.
+func tieBreaks(sql string, columns int) (up, down string, ok bool) {
+	var a, b strings.Builder
+	done, ordered := 0, []bool{false} // ordered: whether ORDER BY came, by level of parentheses
+	var before string
+	for _, l := range lexemes(sql) {
+		depth := len(ordered) - 1
+		switch {
+		case l.text == "(":
+			ordered = append(ordered, false)
+		case l.text == ")" && depth > 0:
+			ordered = ordered[:depth]
+		case l.text == "by" && before == "order":
+			ordered[depth] = true
+		case l.text == "limit" && ordered[depth]:
+			keys := columns
+			if depth > 0 {
+				keys = 1
+			}
+			a.WriteString(sql[done:l.start])
+			b.WriteString(sql[done:l.start])
+			for k := 1; k <= keys; k++ {
+				fmt.Fprintf(&a, ", %d ASC", k)
+				fmt.Fprintf(&b, ", %d DESC", k)
+			}
+			a.WriteByte(' ')
+			b.WriteByte(' ')
+			done, ordered[depth], ok = l.start, false, true
+		}
+		before = l.text
+	}
+	return a.String() + sql[done:], b.String() + sql[done:], ok
+}
+
+// words are the texts of a statement's lexemes.
 func words(sql string) []string {
 	var out []string
+	for _, l := range lexemes(sql) {
+		out = append(out, l.text)
+	}
+	return out
+}
+
+// lexeme is a word of SQL with its place.
+type lexeme struct {
+	text  string
+	start int
+}
+
+// lexemes splits SQL into lower-case words and single other characters; strings and quoted names become one word each, in
+// their own case; comments and blanks are left out.
+func lexemes(sql string) []lexeme {
+	var out []lexeme
 	for i := 0; i < len(sql); {
 		c := sql[i]
 		start := i
 		switch {
 		case c == '\'' || c == '"' || c == '`' || c == '[':
 			i = quotedEnd(sql, i)
-			out = append(out, sql[start:i])
+			out = append(out, lexeme{sql[start:i], start})
 		case strings.HasPrefix(sql[i:], "--"):
 			i = indexFrom(sql, i, "\n")
 		case strings.HasPrefix(sql[i:], "/*"):
@@ -40,11 +94,11 @@ func words(sql string) []string {
 			for i < len(sql) && isWord(sql[i]) {
 				i++
 			}
-			out = append(out, strings.ToLower(sql[start:i]))
+			out = append(out, lexeme{strings.ToLower(sql[start:i]), start})
 		default:
 			i++
 			if !strings.ContainsRune(" \t\n\r\f", rune(c)) {
-				out = append(out, string(c))
+				out = append(out, lexeme{string(c), start})
 			}
 		}
 	}

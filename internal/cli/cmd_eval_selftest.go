@@ -29,7 +29,7 @@ func evalSelftestCommand(env Env) *cli.Command {
 	return &cli.Command{
 		Name: "selftest", Usage: "score the gold queries as predictions; list those that are doubtful",
 		Description: `Each gold query has to be right as its own prediction: otherwise the exit code is 1. Golds that fail, return nothing, change when
-tables are visited the other way round (ties at a LIMIT), or compare with a text that is only stored with blanks around it are listed.`,
+tables are visited the other way round or equals at a LIMIT are ordered otherwise (ties), or compare with a text that is only stored with blanks around it are listed.`,
 		Flags:  append(flags, &cli.BoolFlag{Name: "json", Usage: "as JSON", Destination: &o.json}),
 		Action: func(c *cli.Context) error { return selftest(c.Context, env, o) },
 	}
