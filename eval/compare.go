@@ -58,7 +58,8 @@ func Compare(a, b *ResultsFile, allowDifferent bool) (*Comparison, error) {
 	if diff := dataDifferences(a, b); len(diff) > 0 && !allowDifferent {
 		return nil, &DataError{diff}
 	}
-	c := &Comparison{Format: FormatVersion, A: a.Name(), B: b.Name(), Fixed: []string{}, Broken: []string{},
+	both := []*ResultsFile{a, b}
+	c := &Comparison{Format: FormatVersion, A: runName(both, 0), B: runName(both, 1), Fixed: []string{}, Broken: []string{},
 		ManifestsBy: a.Manifest.Diff(b.Manifest)}
 	pairs := c.pair(a, b)
 	if len(pairs) == 0 {

@@ -80,12 +80,16 @@ func BuildReport(runs []*ResultsFile, totals func(Manifest, []Result) []Totals) 
 	return report
 }
 
-// runName is a run's file name, with a number where two runs share it.
+// runName is a run's file name, with its folder where two runs share it, and a number where they are one file.
 func runName(runs []*ResultsFile, i int) string {
-	name := runs[i].Name()
+	name, path := runs[i].Name(), strings.TrimSuffix(runs[i].Path, ".jsonl")
 	for j, other := range runs {
-		if j != i && other.Name() == name {
-			return fmt.Sprintf("%s (%d)", name, i+1)
+		switch {
+		case j == i || other.Name() != runs[i].Name():
+		case other.Path == runs[i].Path:
+			return fmt.Sprintf("%s (%d)", path, i+1)
+		default:
+			name = path
 		}
 	}
 	return name

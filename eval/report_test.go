@@ -208,6 +208,24 @@ func TestRunsAgreeAgainstGold(t *testing.T) {
 	}
 }
 
+func TestRunNames(t *testing.T) {
+	for _, c := range []struct{ paths, want []string }{
+		{[]string{"x/a.jsonl", "y/b.jsonl"}, []string{"a", "b"}},
+		{[]string{"x/a.jsonl", "y/a.jsonl", "b.jsonl"}, []string{"x/a", "y/a", "b"}},
+		{[]string{"a.jsonl", "a.jsonl"}, []string{"a (1)", "a (2)"}},
+	} {
+		var runs []*ResultsFile
+		for _, path := range c.paths {
+			runs = append(runs, &ResultsFile{Path: path})
+		}
+		for i, want := range c.want {
+			if got := runName(runs, i); got != want {
+				t.Errorf("%v: %s, want %s", c.paths, got, want)
+			}
+		}
+	}
+}
+
 func comparedRuns(fixed, broken, both, neither int) (a, b *ResultsFile) {
 	a, b = &ResultsFile{Path: "a.jsonl", Manifest: testManifest()}, &ResultsFile{Path: "b.jsonl", Manifest: testManifest()}
 	add := func(n int, inA, inB Verdict) {

@@ -84,7 +84,9 @@ func runEval(ctx context.Context, env Env, o evalRunOptions) error {
 	if err := bench.RequireDatabases(examples); err != nil {
 		return err
 	}
-	o.nameFiles()
+	if err := o.nameFiles(); err != nil {
+		return err
+	}
 	if o.run.Deterministic && o.model.backend != "" {
 		fmt.Fprintln(env.Stderr, "quern: --deterministic fixes the order of questions and keeps times out of the file; whether the server at --backend gives the same answers again is up to it")
 	}
@@ -129,14 +131,21 @@ func runEval(ctx context.Context, env Env, o evalRunOptions) error {
 	return nil
 }
 
-// nameFiles gives the files that were not named their names.
-func (o *evalRunOptions) nameFiles() {
+// nameFiles gives the files that were not named their names, and looks for the folders of all before hours are spent.
+func (o *evalRunOptions) nameFiles() error {
 	if o.run.Out == "" {
 		o.run.Out = o.dataset + ".jsonl"
 	}
 	if o.run.Checkpoint == "" {
 		o.run.Checkpoint = o.run.Out + ".ckpt"
 	}
+	for _, f := range []struct{ flag, path string }{{"--out", o.run.Out}, {"--ckpt", o.run.Checkpoint}, {"--html", o.html}} {
+		dir := filepath.Dir(f.path)
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return fmt.Errorf("%s %s: there is no folder %s to write it in: mkdir -p %s", f.flag, f.path, dir, dir)
+		}
+	}
+	return nil
 }
 
 // answer runs the questions with a line of progress, and returns how many failed on our side.

@@ -103,6 +103,7 @@ func TestEvalUsage(t *testing.T) {
 		{[]string{"score", "--dataset", "spider", "--data", data, "--etype", "some", data}, exitUsage, "want all, exec or match"},
 		{[]string{"run", "--dataset", "bird", "--data", data, "--ves", "-1"}, exitUsage, "--ves -1"},
 		{[]string{"run", "--dataset", "bird", "--data", data}, exitFailed, "give --dataset spider"},
+		{[]string{"run", "--dataset", "spider", "--data", data, "--out", filepath.Join(data, "nowhere", "x.jsonl")}, exitFailed, "there is no folder"},
 		{[]string{"report"}, exitUsage, "needs a results file"},
 		{[]string{"report", filepath.Join(data, "dev.json")}, exitFailed, "no results file of quern eval"},
 		{[]string{"compare", "a"}, exitUsage, "needs two results files"},
