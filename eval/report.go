@@ -170,7 +170,7 @@ var metricLabels = map[string]string{
 
 // metricSection is the mean of each of the benchmark's own figures.
 func metricSection(results []Result) Section {
-	s := Section{Key: "metric", Title: "The benchmark's figures", Note: "means over scored questions"}
+	s := Section{Key: "metric", Title: "The benchmark's figures", Note: "means over the scored questions that have one; official totals such as VES are in the official tables"}
 	sums, counts := map[string]float64{}, map[string]int{}
 	for _, r := range results {
 		if r.Score == nil || r.Failed() {

@@ -136,6 +136,9 @@ func (m *Model) choose(architecture, chatTemplate string) (err error) {
 		return fmt.Errorf("prompt pack %s is written for the profile %s, the model runs as %s: choose another pack, or --profile %s",
 			m.Pack.Name, m.Pack.Profile, m.Profile.Name, m.Pack.Profile)
 	}
+	if _, err := m.Pack.System("", o.ColumnPolicy); err != nil { // before the first question asks for it
+		return err
+	}
 	m.Limits = m.Profile.Limits
 	for limit, value := range map[*int]int{
 		&m.Limits.MaxTurns: o.MaxTurns, &m.Limits.MaxNewTokens: o.MaxNewTokens,

@@ -97,6 +97,9 @@ func (f *modelFlags) options() (o assistant.ModelOptions, err error) {
 	if f.model == "" && f.backend == "" {
 		return o, usagef("--model is missing: a GGUF file, or ORG/NAME[:FILE] that was pulled (quern pull)")
 	}
+	if err := f.checkNumbers(); err != nil {
+		return o, err
+	}
 	if f.model != "" {
 		if o.Path, err = findModel(f.model); err != nil {
 			return o, err
@@ -131,6 +134,32 @@ func (f *modelFlags) options() (o assistant.ModelOptions, err error) {
 	o.Sampling.Temperature, o.Sampling.TopK, o.Sampling.TopP, o.Sampling.MinP = f.temperature, f.topK, f.topP, f.minP
 	o.Sampling.RepeatPenalty, o.Sampling.Seed = f.repeatPenalty, f.seed
 	return o, nil
+}
+
+// checkNumbers refuses numbers that mean nothing, before they meet a question.
+func (f *modelFlags) checkNumbers() error {
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{
+		{"--max-turns", f.maxTurns}, {"--max-new-tokens", f.maxNewTokens}, {"--max-input-tokens", f.maxInputTokens}, {"--response-length", f.responseLength},
+		{"--top-k", f.topK}, {"--ctx", f.ctx}, {"--threads", f.threads},
+	} {
+		if n.value < 0 {
+			return usagef("%s %d: must be above 0, or 0 for the default", n.flag, n.value)
+		}
+	}
+	for _, n := range []struct {
+		flag             string
+		value, low, high float64
+	}{
+		{"--temperature", f.temperature, 0, 100}, {"--top-p", f.topP, 0, 1}, {"--min-p", f.minP, 0, 1}, {"--repeat-penalty", f.repeatPenalty, 0, 100},
+	} {
+		if !(n.value >= n.low && n.value <= n.high) {
+			return usagef("%s %v: must be from %v to %v", n.flag, n.value, n.low, n.high)
+		}
+	}
+	return nil
 }
 
 // open loads the model with progress on stderr.
