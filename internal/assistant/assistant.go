@@ -22,7 +22,7 @@ type Options struct {
 	Limits sqlguard.Limits
 	// NoRows hides data from the model: it sees how many rows and which columns a query gave, never a value.
 	NoRows bool
-	// Confirm, when set, is asked before each query of the model runs.
+	// Confirm, when set, is asked before each query of the model runs, the final one too unless it was allowed already.
 	Confirm func(ctx context.Context, sql string) bool
 	// Descriptions of tables and columns, put beside them in the schema that the model reads.
 	Descriptions Descriptions
@@ -40,6 +40,7 @@ type Assistant struct {
 	tool    toolloop.Tool
 	schema  *sqltool.Schema
 	options Options
+	person  *approval // nil: nobody is asked
 
 	mu            sync.Mutex
 	conversations []*Conversation // most recently used last
@@ -66,13 +67,15 @@ func New(ctx context.Context, model *Model, guard *sqlguard.Guard, o Options) (*
 	if o.NoRows {
 		tool = shapes{tool, guard}
 	}
+	var person *approval
 	if o.Confirm != nil {
-		tool = confirmed{tool, o.Confirm}
+		person = newApproval(o.Confirm)
+		tool = confirmed{tool, person}
 	}
 	if o.Limits == (sqlguard.Limits{}) {
 		o.Limits = guard.Policy().Limits
 	}
-	return &Assistant{model: model, guard: guard, tool: tool, schema: schema, options: o}, nil
+	return &Assistant{model: model, guard: guard, tool: tool, schema: schema, options: o, person: person}, nil
 }
 
 // Model and Guard are the parts.
@@ -164,6 +167,11 @@ func (a *Assistant) run(ctx context.Context, loop *toolloop.Loop, c *toolloop.Co
 		return answer, nil // what the transcript has for SQL is then some text or half a query
 	}
 	if answer.SQL = transcript.FinalSQL; answer.SQL == "" {
+		return answer, nil
+	}
+	if a.person != nil && !a.person.final(ctx, answer.SQL) {
+		answer.Result.Failure = &sqlguard.Failure{Kind: sqlguard.Refused, Message: "the final query was not approved, so it was not run"}
+		answer.Notes = append(answer.Notes, "You did not approve the final query, so it was not run.")
 		return answer, nil
 	}
 	if answer.Result, err = a.guard.QueryLimits(ctx, answer.SQL, a.options.Limits); err != nil {

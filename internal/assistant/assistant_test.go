@@ -196,10 +196,32 @@ func TestConfirmedAsksFirst(t *testing.T) {
 	inv := toolloop.Invocation{Arguments: &toolloop.Object{Members: []toolloop.Member{{Key: "query", Value: "SELECT 1"}}}}
 	for i, yes := range []bool{false, true} {
 		var asked string
-		wrapped := confirmed{tool, func(_ context.Context, sql string) bool { asked = sql; return yes }}
+		wrapped := confirmed{tool, newApproval(func(_ context.Context, sql string) bool { asked = sql; return yes })}
 		obs, err := wrapped.Call(context.Background(), inv)
 		if err != nil || asked != "SELECT 1" || tool.calls != i || yes != (obs.Text == "rows") {
 			t.Errorf("yes %v: asked %q, %d calls, %+v", yes, asked, tool.calls, obs)
+		}
+	}
+}
+
+// The final query needs a yes too; one that was said to the same query on the way is enough.
+func TestFinalQueryIsApproved(t *testing.T) {
+	asked := 0
+	for _, c := range []struct {
+		before, final string
+		yes, want     bool
+		wantAsked     int
+	}{
+		{"SELECT 1", "SELECT 1 ;\n", true, true, 1},
+		{"SELECT 1", "SELECT 2", true, true, 2},
+		{"SELECT 1", "SELECT 1", false, false, 2},
+		{"SELECT 1", "SELECT 2", false, false, 2},
+	} {
+		asked = 0
+		person := newApproval(func(context.Context, string) bool { asked++; return c.yes })
+		person.each(context.Background(), c.before)
+		if got := person.final(context.Background(), c.final); got != c.want || asked != c.wantAsked {
+			t.Errorf("%+v: %v after %d questions", c, got, asked)
 		}
 	}
 }

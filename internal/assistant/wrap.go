@@ -4,20 +4,53 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	"quern/sqlguard"
 	"quern/toolloop"
 )
 
+// approval asks a person about queries and remembers which were allowed.
+type approval struct {
+	ask func(ctx context.Context, sql string) bool
+
+	mu      sync.Mutex // also keeps two questions from being on the screen at once
+	allowed map[string]bool
+}
+
+func newApproval(ask func(ctx context.Context, sql string) bool) *approval {
+	return &approval{ask: ask, allowed: map[string]bool{}}
+}
+
+// each asks about a query, whatever was said of it before.
+func (a *approval) each(ctx context.Context, sql string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	yes := a.ask(ctx, sql)
+	a.allowed[bare(sql)] = yes
+	return yes
+}
+
+// final asks about the query that ends an answer, unless the same was allowed on the way.
+func (a *approval) final(ctx context.Context, sql string) bool {
+	a.mu.Lock()
+	yes := a.allowed[bare(sql)]
+	a.mu.Unlock()
+	return yes || a.each(ctx, sql)
+}
+
+// bare is a statement without what makes no difference at its ends.
+func bare(sql string) string { return strings.Trim(sql, "; \t\r\n") }
+
 // confirmed asks a person before each query.
 type confirmed struct {
 	toolloop.Tool
-	ask func(ctx context.Context, sql string) bool
+	*approval
 }
 
 func (c confirmed) Call(ctx context.Context, inv toolloop.Invocation) (toolloop.Observation, error) {
 	sql, ok := queryArgument(c.Tool, inv)
-	if ok && !c.ask(ctx, sql) {
+	if ok && !c.each(ctx, sql) {
 		return toolloop.Observation{SQL: sql, Failure: toolloop.FailRefused, Text: "The person at the terminal declined to run this query."}, nil
 	}
 	return c.Tool.Call(ctx, inv)

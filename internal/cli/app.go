@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -63,7 +64,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 	case errors.As(err, &exit):
 		return int(exit)
 	case errors.As(err, &usage):
-		fmt.Fprintf(env.Stderr, "quern: %v\nTry: %s --help\n", err, args[0])
+		fmt.Fprintf(env.Stderr, "quern: %v\nTry: %s --help\n", err, strings.Join(commandPath(app, args), " "))
 		return exitUsage
 	default:
 		fmt.Fprintf(env.Stderr, "quern: %v\n", err)

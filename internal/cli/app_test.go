@@ -37,6 +37,16 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 	}
 }
 
+func TestUsageErrorsNameTheHelp(t *testing.T) {
+	for line, want := range map[string]string{
+		"nonsense": "Try: quern --help\n", "ask --votes 0 --db x q": "Try: quern ask --help\n", "lora merge --nonsense": "Try: quern lora merge --help\n",
+	} {
+		if _, stderr, code := run(t, strings.Fields(line)...); code != exitUsage || !strings.HasSuffix(stderr, want) {
+			t.Errorf("%s: code %d, %q", line, code, stderr)
+		}
+	}
+}
+
 func TestHelpOfEveryCommand(t *testing.T) {
 	var out, errs bytes.Buffer
 	app := newApp(Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})

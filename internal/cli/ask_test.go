@@ -83,9 +83,23 @@ func TestAskWithoutRows(t *testing.T) {
 func TestAskConfirm(t *testing.T) {
 	files := demoFiles(t)
 	for answer, want := range map[string]string{"y\n": "TRAWLER", "n\n": "declined", "": "declined"} {
-		_, stderr, _ := runInput(t, answer, "ask", "--model", files.Model, "--db", files.Database, "--confirm", "-v", lookupQuestion)
+		stdout, stderr, code := runInput(t, answer, "ask", "--model", files.Model, "--db", files.Database, "--confirm", "-v", lookupQuestion)
 		if !strings.Contains(stderr, want) || !strings.Contains(stderr, "Run this query?") {
 			t.Errorf("answer %q: %s", answer, stderr)
+		}
+		// One yes is not one for the final query, which is another one.
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, "You did not approve the final query") {
+			t.Errorf("answer %q: code %d, stdout %q, %s", answer, code, stdout, stderr)
+		}
+	}
+}
+
+func TestAskConfirmedToTheEnd(t *testing.T) {
+	files := demoFiles(t)
+	for input, question := range map[string]string{"y\ny\n": lookupQuestion, "y\n": "Count the ports."} {
+		stdout, stderr, code := runInput(t, input, "ask", "--model", files.Model, "--db", files.Database, "--confirm", question)
+		if code != exitOK || stdout == "" || strings.Count(stderr, "Run this query?") != strings.Count(input, "y") {
+			t.Errorf("%s: code %d, stdout %q, %s", question, code, stdout, stderr)
 		}
 	}
 }

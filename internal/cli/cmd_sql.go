@@ -152,6 +152,7 @@ func writeRows(env Env, r sqlguard.Result, output string, o table.Options) error
 		return err
 	}
 	defer f.Discard()
+	o.MaxCell = 0 // a file gets everything
 	if err := table.Write(f, r, o); err != nil {
 		return f.Explain(err)
 	}

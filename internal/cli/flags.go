@@ -40,6 +40,20 @@ func flagsFirst(app *cli.App, args []string) []string {
 	return append(append(path[:len(path):len(path)], moved...), others...)
 }
 
+// commandPath is the program's name and the commands at the front of a command line: quern lora merge.
+func commandPath(app *cli.App, args []string) []string {
+	path := []string{app.Name}
+	commands := app.Commands
+	for _, word := range args[min(1, len(args)):] {
+		command := findCommand(commands, word)
+		if command == nil {
+			break
+		}
+		path, commands = append(path, command.Name), command.Subcommands
+	}
+	return path
+}
+
 func findCommand(commands []*cli.Command, name string) *cli.Command {
 	for _, c := range commands {
 		if c.HasName(name) {
