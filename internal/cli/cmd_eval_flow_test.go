@@ -126,7 +126,7 @@ func (s *xmlServer) answer(question string, looked int, last bool) string {
 		}
 	}
 	call := func(sql string) string {
-		return "Let me look.\n<tool_call>\n<function=run_sql>\n<parameter=query>\n" + sql + "\n</parameter>\n</function>\n</tool_call>"
+		return "Let me look.\n<tool_call>\n<function=execute_sql>\n<parameter=query>\n" + sql + "\n</parameter>\n</function>\n</tool_call>"
 	}
 	switch {
 	case last, !s.endless && looked == 2:
