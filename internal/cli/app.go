@@ -55,6 +55,12 @@ func Main() int {
 // Run runs one command line and returns its exit code. args[0] is the program's name.
 func Run(ctx context.Context, args []string, env Env) int {
 	app := newApp(env)
+	if n := len(args) - 1; n > 0 && args[n] == completeFlag {
+		for _, word := range candidates(app, args[:n]) {
+			fmt.Fprintln(env.Stdout, word)
+		}
+		return exitOK
+	}
 	err := app.RunContext(ctx, flagsFirst(app, args))
 	var exit exitError
 	var usage usageError
@@ -105,7 +111,6 @@ func newApp(env Env) *cli.App {
 		},
 		HideVersion:            true,
 		UseShortOptionHandling: true,
-		EnableBashCompletion:   true,
 		ExitErrHandler:         func(*cli.Context, error) {}, // Run decides
 		OnUsageError:           asUsageError,
 		Action: func(c *cli.Context) error {

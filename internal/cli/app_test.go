@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"os"
 	"strings"
 	"testing"
 )
@@ -66,13 +65,23 @@ func TestCompletionAndManual(t *testing.T) {
 			t.Errorf("completion %s: code %d", shell, code)
 		}
 	}
-	args := os.Args
-	defer func() { os.Args = args }()
-	os.Args = []string{"quern", "--generate-bash-completion"} // the library looks there too
-	if words, _, _ := run(t, "--generate-bash-completion"); !strings.Contains(words, "version") {
-		t.Errorf("completion words: %q", words)
+	for line, want := range map[string]string{
+		"":                      "sql ask chat demo serve",
+		"l":                     "lora",
+		"lora ":                 "inspect merge verify convert",
+		"lora merge --ba":       "--base --base-fingerprint",
+		"ask --vo":              "--votes --vote-temperature",
+		"ask --model x --db":    "--db",
+		"ask -":                 "--verbose --format --output",
+		"ask --model internal/": "",
+		"nonsense --":           "",
+	} {
+		words, stderr, code := run(t, append(strings.Split(line, " "), completeFlag)...)
+		if got := strings.Join(strings.Fields(words), " "); code != exitOK || stderr != "" || !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%q is completed by %q, want %q (code %d, %s)", line, got, want, code, stderr)
+		}
 	}
-	if page, _, code := run(t, "man"); code != exitOK || !strings.Contains(page, "quern") {
+	if page, _, code := run(t, "man"); code != exitOK || !strings.Contains(page, ".TH quern 1") {
 		t.Errorf("man: code %d, %q", code, page)
 	}
 }

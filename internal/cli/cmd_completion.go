@@ -2,27 +2,57 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
 
 // The shells ask the binary itself what may come next (urfave/cli's --generate-bash-completion).
+// completeFlag at the end of a command line asks what its last word may become.
+const completeFlag = "--complete-last-word"
+
 const (
 	bashCompletion = `_quern() {
-  local words=("${COMP_WORDS[@]:0:COMP_CWORD}")
-  COMPREPLY=($(compgen -W "$("${words[@]}" --generate-bash-completion 2>/dev/null)" -- "${COMP_WORDS[COMP_CWORD]}"))
+  local IFS=$'\n'
+  COMPREPLY=($("${COMP_WORDS[@]:0:COMP_CWORD+1}" ` + completeFlag + ` 2>/dev/null))
 }
 complete -o bashdefault -o default -F _quern quern
 `
 	zshCompletion = `#compdef quern
 _quern() {
   local -a found
-  found=("${(@f)$("${words[@]:0:$CURRENT-1}" --generate-bash-completion 2>/dev/null)}")
+  found=("${(@f)$("${words[@]:0:$CURRENT}" ` + completeFlag + ` 2>/dev/null)}")
   [[ -n "${found[1]}" ]] && compadd -a found || _files
 }
 compdef _quern quern
 `
 )
+
+// candidates are the commands, or after a dash the flags, that begin with the last word of a command line. None means
+// that a file or a text of one's own stands there.
+func candidates(app *cli.App, args []string) (found []string) {
+	before, last := args[:len(args)-1], args[len(args)-1]
+	commands, flags := app.Commands, app.Flags
+	for _, word := range before[min(1, len(before)):] {
+		if command := findCommand(commands, word); command != nil {
+			commands, flags = command.Subcommands, command.Flags
+		}
+	}
+	for _, c := range commands {
+		if strings.HasPrefix(c.Name, last) {
+			found = append(found, c.Name)
+		}
+	}
+	if !strings.HasPrefix(last, "-") {
+		return found
+	}
+	for _, f := range flags {
+		if name := "--" + f.Names()[0]; strings.HasPrefix(name, last) {
+			found = append(found, name)
+		}
+	}
+	return found
+}
 
 func completionCommand(env Env) *cli.Command {
 	return &cli.Command{
@@ -61,7 +91,7 @@ func manCommand(env Env) *cli.Command {
 		Name:  "man",
 		Usage: "print the manual page: quern man | man -l -",
 		Action: func(c *cli.Context) error {
-			page, err := c.App.ToMan()
+			page, err := c.App.ToManWithSection(1)
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"path/filepath"
 
@@ -18,7 +19,8 @@ func mcpCommand(env Env) *cli.Command {
 		Name:  "mcp",
 		Usage: "offer a database to an assistant over the Model Context Protocol (stdio)",
 		Description: `The assistant gets three tools: ask (a question in words, answered by the local model), query (one guarded SELECT), schema.
-Nothing can be changed through them. In the assistant's settings:
+Nothing can be changed through them. --no-rows hides data from the local model; the assistant gets the rows it asks for,
+and --tables decides from which tables. In the assistant's settings:
 
    {"command": "quern", "args": ["mcp", "--model", "model.gguf", "--db", "shop.sqlite"]}`,
 		Flags: f.flags(),
@@ -43,7 +45,10 @@ func runMCP(ctx context.Context, env Env, f *askFlags) error {
 	if ctx.Err() != nil {
 		return nil // stopped, as servers are
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("mcp: reading the assistant's messages from standard input: %w", err)
+	}
+	return nil
 }
 
 // mcpSource answers an assistant's calls from a desk.
