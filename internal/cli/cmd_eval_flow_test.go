@@ -102,6 +102,7 @@ func (s *xmlServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.asked.Add(1)
 	var request struct {
 		Messages []struct{ Role, Content string }
+		Tools    []struct{ Function struct{ Name string } }
 	}
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -114,11 +115,11 @@ func (s *xmlServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	last := request.Messages[len(request.Messages)-1]
-	delta, _ := json.Marshal(map[string]any{"choices": []any{map[string]any{"delta": map[string]any{"content": s.answer(request.Messages[1].Content, looked, looked > 0 && last.Role == "user")}}}})
+	delta, _ := json.Marshal(map[string]any{"choices": []any{map[string]any{"delta": map[string]any{"content": s.answer(request.Tools[0].Function.Name, request.Messages[1].Content, looked, looked > 0 && last.Role == "user")}}}})
 	fmt.Fprintf(w, "data: %s\n\ndata: {\"choices\": [{\"delta\": {}, \"finish_reason\": \"stop\"}]}\n\ndata: [DONE]\n\n", delta)
 }
 
-func (s *xmlServer) answer(question string, looked int, last bool) string {
+func (s *xmlServer) answer(tool, question string, looked int, last bool) string {
 	sql := "SELECT MAX(Total) FROM invoices"
 	for words, answer := range chinookAnswers {
 		if strings.Contains(question, words) {
@@ -126,7 +127,7 @@ func (s *xmlServer) answer(question string, looked int, last bool) string {
 		}
 	}
 	call := func(sql string) string {
-		return "Let me look.\n<tool_call>\n<function=execute_sql>\n<parameter=query>\n" + sql + "\n</parameter>\n</function>\n</tool_call>"
+		return "Let me look.\n<tool_call>\n<function=" + tool + ">\n<parameter=query>\n" + sql + "\n</parameter>\n</function>\n</tool_call>"
 	}
 	switch {
 	case last, !s.endless && looked == 2:
