@@ -25,6 +25,8 @@ type AgentOptions struct {
 // AgentReport is how long a load of conversations took.
 type AgentReport struct {
 	Questions    int           `json:"questions"`
+	Prompt       float64       `json:"prompt"`    // mean tokens of a first prompt
+	Turns        float64       `json:"turns"`     // mean of a conversation
 	Generated    int           `json:"generated"` // tokens, the same for every party
 	Workers      int           `json:"workers"`
 	Lanes        int           `json:"lanes"`
@@ -54,7 +56,10 @@ func Agent(ctx context.Context, o AgentOptions) (*AgentReport, error) {
 	if o.Batch == 0 {
 		o.Batch = o.Lanes
 	}
-	r := &AgentReport{Questions: len(o.Load.Questions), Generated: o.Load.generated(), Workers: o.Workers, Lanes: o.Lanes}
+	r := &AgentReport{
+		Questions: len(o.Load.Questions), Prompt: o.Load.meanPrompt(), Turns: o.Load.meanTurns(), Generated: o.Load.generated(),
+		Workers: o.Workers, Lanes: o.Lanes,
+	}
 	m, err := engine.Load(ctx, o.Model, engine.LoadOptions{GPULayers: o.GPU})
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func tinyModel(t *testing.T, shape string) string {
 }
 
 func TestRecordedLoad(t *testing.T) {
-	l, err := ReadLoad("")
+	l, err := ReadLoad("demo")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func measure(t *testing.T, o Options) *Report {
 	if report.Gen, err = Gen(t.Context(), GenOptions{Options: o, Lanes: []int{1, 3}, Prompt: 20, Generate: 6}); err != nil {
 		t.Fatal(err)
 	}
-	load, err := ReadLoad("")
+	load, err := ReadLoad("demo")
 	if err != nil {
 		t.Fatal(err)
 	}

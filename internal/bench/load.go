@@ -24,15 +24,24 @@ type Question struct {
 	Turns    [][2]int `json:"turns"`    // tokens generated, tokens of the tool's answer
 }
 
-// recorded are the lengths of 64 conversations of the demo model, on eight databases that it had not seen.
-//
-//go:embed load.json
-var recorded []byte
+// recorded are the built-in loads, of 64 conversations on eight databases each.
+var recorded = map[string][]byte{"demo": demoLoad, "spider": spiderLoad}
 
-// ReadLoad reads a load from a file, or the recorded one where path is "".
+// demoLoad are conversations of the demo model, on databases that it had not seen: short ones.
+//
+//go:embed load-demo.json
+var demoLoad []byte
+
+// spiderLoad are conversations in the form of the qwen-xml profile over databases of Spider's dev set, in the tokens of
+// Qwen3.5: a look at a table, the gold query, the answer.
+//
+//go:embed load-spider.json
+var spiderLoad []byte
+
+// ReadLoad reads a load from a file, or a built-in one: "demo", "spider".
 func ReadLoad(path string) (*Load, error) {
-	data := recorded
-	if path != "" {
+	data, known := recorded[path]
+	if !known {
 		var err error
 		if data, err = os.ReadFile(path); err != nil {
 			return nil, err
@@ -100,6 +109,23 @@ func (l *Load) longest() int {
 		most = max(most, n)
 	}
 	return most
+}
+
+// meanPrompt and meanTurns are how long a conversation is when it begins, in tokens, and how many turns it has.
+func (l *Load) meanPrompt() float64 {
+	n := 0
+	for _, q := range l.Questions {
+		n += l.System + l.Schemas[q.Schema] + q.Question
+	}
+	return float64(n) / float64(len(l.Questions))
+}
+
+func (l *Load) meanTurns() float64 {
+	n := 0
+	for _, q := range l.Questions {
+		n += len(q.Turns)
+	}
+	return float64(n) / float64(len(l.Questions))
 }
 
 // generated is the number of tokens that the load generates.

@@ -165,8 +165,8 @@ func (g *GenReport) write(b *strings.Builder, markdown bool, line string) {
 }
 
 func (a *AgentReport) write(b *strings.Builder, markdown bool, line string) {
-	fmt.Fprintf(b, line, fmt.Sprintf("%d conversations, %d at once in %d lanes, %d tokens generated; seconds for all, median (range).%s",
-		a.Questions, a.Workers, a.Lanes, a.Generated, onGPU(a.GPULayers)))
+	fmt.Fprintf(b, line, fmt.Sprintf("%d conversations with prompts of %.0f tokens and %.1f turns on average, %d at once in %d lanes, %d tokens generated; seconds for all, median (range).%s",
+		a.Questions, a.Prompt, a.Turns, a.Workers, a.Lanes, a.Generated, onGPU(a.GPULayers)))
 	rows := [][]string{{"party", "seconds", "Quern is as fast, times"}, {"Quern", a.Quern.String(), ""}}
 	rows = append(rows, []string{"llama-server", a.Server.String(), times(a.OverServer)})
 	rows = append(rows, []string{"Transformers loop", a.Transformers.String(), times(a.OverLoop)})

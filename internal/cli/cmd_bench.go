@@ -146,7 +146,7 @@ func benchRunCommand(env Env, name, usage string, gen, agent bool) *cli.Command 
 	}
 	if agent {
 		flags = append(flags,
-			&cli.StringFlag{Name: "load", Usage: "`FILE` of a recorded load (default: 64 questions over 8 databases; format: internal/bench, Load)", Destination: &o.load},
+			&cli.StringFlag{Name: "load", Value: "demo", Usage: "64 conversations on 8 databases: demo (short), spider (prompts of 1,000 to 2,900 tokens, 3 turns); or a `FILE` (format: internal/bench, Load)", Destination: &o.load},
 			&cli.IntFlag{Name: "questions", Usage: "only the first `N` questions", Destination: &o.questions},
 			&cli.IntFlag{Name: "slots", Value: 16, Usage: "`N` lanes, and slots of the server", Destination: &o.slots},
 			&cli.IntFlag{Name: "workers", Usage: "`N` conversations at once (default: --slots)", Destination: &o.workers},

@@ -18,10 +18,11 @@ func TestAppendedIsRendered(t *testing.T) {
 	for _, c := range []struct {
 		profile                toolloop.Profile
 		name                   string // of vocabulary and template
+		tool                   string
 		call, reasoning, prior string // a turn that calls; its reasoning; what the last turn says before its content
 	}{
-		{toolloop.Hermes(), "qwen2.5", "<tool_call>\n{\"name\": \"run_sql\", \"arguments\": {\"query\": \"SELECT v FROM t\"}}\n</tool_call>", "", ""},
-		{toolloop.QwenXML(), "qwen3.5", "plan it\n</think>\n\n<tool_call>\n<function=run_sql>\n<parameter=query>\nSELECT v FROM t\n</parameter>\n</function>\n</tool_call>", "plan it", "done\n</think>\n\n"},
+		{toolloop.Hermes(), "qwen2.5", "run_sql", "<tool_call>\n{\"name\": \"run_sql\", \"arguments\": {\"query\": \"SELECT v FROM t\"}}\n</tool_call>", "", ""},
+		{toolloop.QwenXML(), "qwen3.5", "execute_sql", "plan it\n</think>\n\n<tool_call>\n<function=execute_sql>\n<parameter=query>\nSELECT v FROM t\n</parameter>\n</function>\n</tool_call>", "plan it", "done\n</think>\n\n"},
 	} {
 		const final = "```sql\nSELECT 1\n```"
 		model, chatTemplate := vocabulary(t, c.name), template(t, c.name)
@@ -39,7 +40,7 @@ func TestAppendedIsRendered(t *testing.T) {
 			list = append(list, map[string]any{"role": m.Role, "content": m.Content})
 		}
 		assistant := map[string]any{"role": "assistant", "content": "", "tool_calls": []any{
-			map[string]any{"type": "function", "function": map[string]any{"name": "run_sql", "arguments": map[string]any{"query": "SELECT v FROM t"}}},
+			map[string]any{"type": "function", "function": map[string]any{"name": c.tool, "arguments": map[string]any{"query": "SELECT v FROM t"}}},
 		}}
 		last := map[string]any{"role": "assistant", "content": final}
 		if c.reasoning != "" {
