@@ -124,11 +124,30 @@ func newApp(env Env) *cli.App {
 	return app
 }
 
-// forUsageErrors makes bad flags of every command a usageError, in place of the library's own printing.
+// forUsageErrors makes bad flags of every command, and words where none belong, a usageError, in place of the library's
+// own printing or its silence.
 func forUsageErrors(commands []*cli.Command) {
 	for _, c := range commands {
 		c.OnUsageError = asUsageError
+		if strings.TrimSpace(c.ArgsUsage) == "" {
+			c.Action = withoutWords(c.Action)
+		}
 		forUsageErrors(c.Subcommands)
+	}
+}
+
+// withoutWords is an action that refuses arguments; nil is that of a group, which shows its commands.
+func withoutWords(action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		switch word := c.Args().First(); {
+		case word != "" && len(c.Command.Subcommands) > 0:
+			return usagef("%s has no command named %q", c.Command.Name, word)
+		case c.Args().Present():
+			return usagef("%s takes flags only; what is %q?", c.Command.Name, word)
+		case action == nil:
+			return cli.ShowSubcommandHelp(c)
+		}
+		return action(c)
 	}
 }
 

@@ -28,6 +28,11 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 		{"completion", "tcsh"},
 		{"pull"},
 		{"pull", "not a model"},
+		{"doctor", "spider"},
+		{"serve", "model.gguf"},
+		{"version", ""},
+		{"lora", "nonsense"},
+		{"eval", "nonsense"},
 	} {
 		stdout, stderr, code := run(t, args...)
 		if code != exitUsage || !strings.HasPrefix(stderr, "quern: ") || stdout != "" {

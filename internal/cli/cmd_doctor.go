@@ -225,6 +225,9 @@ func checkModel(ctx context.Context, name string) finding {
 	if err != nil {
 		return failed("model", err, "")
 	}
+	if _, err := os.Stat(path); err != nil {
+		return failed("model", err, "give a GGUF file, or ORG/NAME[:FILE] that quern pull fetched")
+	}
 	need, err := engine.Estimate(ctx, path, engine.LoadOptions{})
 	if err != nil {
 		return failed("model", err, "quern inspect "+path)
@@ -249,7 +252,10 @@ func checkDatabase(ctx context.Context, file string) finding {
 			broken = append(broken, t.Name+": "+t.Broken)
 		}
 	}
-	f := finding{Name: "database", State: stateOK, Detail: fmt.Sprintf("%s: %d tables and views can be read. %s", guard.Path(), len(schema.Tables), guard.Note())}
+	f := finding{Name: "database", State: stateOK, Detail: fmt.Sprintf("%s: %s can be read", guard.Path(), count(len(schema.Tables)-len(broken), "table"))}
+	if note := guard.Note(); note != "" {
+		f.Detail += ". " + note
+	}
 	if len(broken) > 0 {
 		f.State, f.Advice = stateWarning, "cannot be read: "+strings.Join(broken, "; ")
 	}
@@ -265,5 +271,5 @@ func checkData(dir string) finding {
 	if !layout.Complete {
 		return finding{"data", stateFailed, layout.String(), "give the folder as it was unpacked, with all its parts"}
 	}
-	return finding{"data", stateOK, layout.String(), ""}
+	return finding{"data", stateOK, fmt.Sprintf("%s: %s, complete (%s)", layout.Dir, layout.Dataset, count(len(layout.Lines), "part")), ""}
 }
