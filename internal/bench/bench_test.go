@@ -114,8 +114,8 @@ func TestRunBesideThePeers(t *testing.T) {
 					t.Errorf("%+v", w)
 				}
 			}
-			if report.Agent.OverServer <= 0 {
-				t.Errorf("%+v", report.Agent)
+			if report.Agent[0].OverServer <= 0 {
+				t.Errorf("%+v", report.Agent[0])
 			}
 		})
 	}
@@ -126,11 +126,11 @@ func TestRunAlone(t *testing.T) {
 	if w := report.Gen.Widths[1]; w.Lanes != 3 || len(w.Decode.Runs) != 2 || w.PeerDecode != nil || w.OfBandwidth <= 0 {
 		t.Errorf("%+v", w)
 	}
-	s := report.Agent.Stats
+	s := report.Agent[0].Stats
 	if s.PrefixHits == 0 || s.Continued == 0 || s.DecodeTokens == 0 {
 		t.Errorf("%+v", s)
 	}
-	if report.Agent.Missing == "" || report.Model.Type != "f32" || report.Model.Parameters == 0 {
+	if report.Agent[0].Missing == "" || report.Model.Type != "f32" || report.Model.Parameters == 0 {
 		t.Errorf("%+v", report)
 	}
 }
@@ -148,7 +148,8 @@ func measure(t *testing.T, o Options) *Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Agent, err = Agent(t.Context(), AgentOptions{Options: o, Load: load.First(5), Lanes: 3}); err != nil {
+	agent, err := Agent(t.Context(), AgentOptions{Options: o, Load: load.First(5), Lanes: 3})
+	if report.Agent = append(report.Agent, agent); err != nil {
 		t.Fatal(err)
 	}
 	var text, document strings.Builder

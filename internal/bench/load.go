@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 )
 
 // Load is a recorded batch of conversations, as lengths in tokens: what a prompt says does not matter for its speed.
@@ -38,8 +40,31 @@ var demoLoad []byte
 //go:embed load-spider.json
 var spiderLoad []byte
 
-// ReadLoad reads a load from a file, or a built-in one: "demo", "spider".
-func ReadLoad(path string) (*Load, error) {
+// ReadLoad reads a load from a file, or a built-in one: "demo", "spider". A name or path followed by :N means its first
+// N questions.
+func ReadLoad(name string) (*Load, error) {
+	path, first := name, 0
+	if before, after, ok := cutLast(name, ":"); ok {
+		if n, err := strconv.Atoi(after); err == nil && n > 0 {
+			path, first = before, n
+		}
+	}
+	l, err := readLoad(path)
+	if err != nil {
+		return nil, err
+	}
+	return l.First(first), nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+func readLoad(path string) (*Load, error) {
 	data, known := recorded[path]
 	if !known {
 		var err error

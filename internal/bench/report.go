@@ -18,15 +18,15 @@ import (
 
 // Report is all that was measured of one model on one machine. Its JSON is the output of `quern bench --json`.
 type Report struct {
-	Date    string       `json:"date"`
-	Quern   string       `json:"quern"`
-	Llama   string       `json:"llama"` // pin of llama.cpp, the same for the peers
-	Machine Machine      `json:"machine"`
-	Model   Model        `json:"model"`
-	Threads int          `json:"threads"`
-	Chunk   int          `json:"prompt_step_tokens"`
-	Gen     *GenReport   `json:"gen,omitempty"`
-	Agent   *AgentReport `json:"agent,omitempty"`
+	Date    string         `json:"date"`
+	Quern   string         `json:"quern"`
+	Llama   string         `json:"llama"` // pin of llama.cpp, the same for the peers
+	Machine Machine        `json:"machine"`
+	Model   Model          `json:"model"`
+	Threads int            `json:"threads"`
+	Chunk   int            `json:"prompt_step_tokens"`
+	Gen     *GenReport     `json:"gen,omitempty"`
+	Agent   []*AgentReport `json:"agent,omitempty"` // one of each load
 }
 
 // Machine is where it was measured.
@@ -142,8 +142,8 @@ func (r *Report) write(w io.Writer, markdown bool) error {
 	if r.Gen != nil {
 		r.Gen.write(b, markdown, line)
 	}
-	if r.Agent != nil {
-		r.Agent.write(b, markdown, line)
+	for _, a := range r.Agent {
+		a.write(b, markdown, line)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -109,8 +109,8 @@ type benchOptions struct {
 	shape, typ       string
 	gpu, flash       string
 	gpuRead          float64
-	load, python     string
-	questions        int
+	loads            []string
+	python           string
 	static           int
 	workers, slots   int
 	json, alone      bool
@@ -120,7 +120,7 @@ type benchOptions struct {
 
 func benchRunCommand(env Env, name, usage string, gen, agent bool) *cli.Command {
 	o := benchOptions{gen: gen, agent: agent}
-	lanes := cli.NewIntSlice(1, 4, 8, 16)
+	lanes, loads := cli.NewIntSlice(1, 4, 8, 16), cli.NewStringSlice("demo")
 	flags := []cli.Flag{
 		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Usage: "GGUF `FILE` to measure, instead of random weights", Destination: &o.Model},
 		&cli.StringFlag{Name: "shape", Value: "qwen2.5-0.5b", Usage: "`SHAPE` of the random weights: " + strings.Join(synth.Names(), ", ") + ", or a config.json", Destination: &o.shape},
@@ -146,8 +146,7 @@ func benchRunCommand(env Env, name, usage string, gen, agent bool) *cli.Command 
 	}
 	if agent {
 		flags = append(flags,
-			&cli.StringFlag{Name: "load", Value: "demo", Usage: "64 conversations on 8 databases: demo (short), spider (prompts of 1,000 to 2,900 tokens, 3 turns); or a `FILE` (format: internal/bench, Load)", Destination: &o.load},
-			&cli.IntFlag{Name: "questions", Usage: "only the first `N` questions", Destination: &o.questions},
+			&cli.StringSliceFlag{Name: "load", Value: loads, Usage: "64 conversations on 8 databases: demo (short), spider (prompts of 1,000 to 2,900 tokens, 3 turns), or a `FILE` (format: internal/bench, Load); with :N the first N; may be repeated"},
 			&cli.IntFlag{Name: "slots", Value: 16, Usage: "`N` lanes, and slots of the server", Destination: &o.slots},
 			&cli.IntFlag{Name: "workers", Usage: "`N` conversations at once (default: --slots)", Destination: &o.workers},
 			&cli.StringFlag{Name: "python", Value: "python3", Usage: "`PROGRAM` with torch and transformers, for the Transformers loop", Destination: &o.python},
@@ -161,6 +160,9 @@ func benchRunCommand(env Env, name, usage string, gen, agent bool) *cli.Command 
 			}
 			if gen {
 				o.Lanes = c.IntSlice("lanes")
+			}
+			if agent {
+				o.loads = c.StringSlice("load")
 			}
 			return runBench(c.Context, env, o)
 		},
@@ -199,18 +201,18 @@ func runBench(ctx context.Context, env Env, o benchOptions) error {
 			return err
 		}
 	}
-	if o.agent {
-		load, err := bench.ReadLoad(o.load)
+	for _, name := range o.loads {
+		load, err := bench.ReadLoad(name)
 		if err != nil {
 			return err
 		}
-		report.Agent, err = bench.Agent(ctx, bench.AgentOptions{
-			Options: o.Options, Load: load.First(o.questions), Lanes: o.slots, Workers: o.workers,
-			Python: o.python, HF: hf, Static: o.static,
+		agent, err := bench.Agent(ctx, bench.AgentOptions{
+			Options: o.Options, Load: load, Lanes: o.slots, Workers: o.workers, Python: o.python, HF: hf, Static: o.static,
 		})
 		if err != nil {
 			return err
 		}
+		report.Agent = append(report.Agent, agent)
 	}
 	return o.write(env, report)
 }

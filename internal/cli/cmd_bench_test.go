@@ -25,7 +25,7 @@ func TestBenchSynthAndRun(t *testing.T) {
 	}
 	document := filepath.Join(dir, "report.md")
 	code, out, log := runBenchCommand(t, "run", "--model", model, "--alone", "--json", "--repeats", "1", "--lanes", "1,2",
-		"--prompt", "8", "--generate", "4", "--questions", "2", "--slots", "2", "-t", "1", "--markdown", document)
+		"--prompt", "8", "--generate", "4", "--load", "demo:2", "--slots", "2", "-t", "1", "--markdown", document)
 	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, log)
 	}
@@ -33,7 +33,7 @@ func TestBenchSynthAndRun(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	if len(report.Gen.Widths) != 2 || report.Agent.Questions != 2 {
+	if len(report.Gen.Widths) != 2 || len(report.Agent) != 1 || report.Agent[0].Questions != 2 {
 		t.Errorf("%+v", report)
 	}
 	if data, err := os.ReadFile(document); err != nil || len(data) == 0 {
