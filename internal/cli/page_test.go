@@ -144,6 +144,46 @@ func TestPageAnswers(t *testing.T) {
 	}
 }
 
+// The stop button and the Escape key end the question under way; the page can be asked again.
+func TestPageStops(t *testing.T) {
+	p := openPage(t, startServe(t))
+	p.text(`(window.realFetch = fetch, window.fetch = (address, options) => new Promise((_, refuse) =>
+		options.signal.addEventListener("abort", () => refuse(new DOMException("", "AbortError")))), "")`)
+	for i, stop := range []func(){
+		func() { p.click("#stop") },
+		func() { p.do(chromedp.SendKeys(chromedp.CSS("#question"), "\x1b")) },
+	} {
+		p.do(chromedp.SendKeys(chromedp.CSS("#question"), "Count the ports.\r"))
+		p.wait(`!document.querySelector("#stop").hidden && document.querySelector("#send").hidden`)
+		stop()
+		p.wait(`document.querySelector(".answer:last-child .notes").textContent === "Stopped."`)
+		if n := p.text(`document.querySelectorAll(".answer").length`); n != strconv.Itoa(i+1) {
+			t.Errorf("%s answers after %d questions", n, i+1)
+		}
+	}
+	p.text(`(window.fetch = window.realFetch, "")`)
+	p.ask("Count the ports.")
+	if cell := p.in(".answer:last-child td"); cell != "21" {
+		t.Errorf("after stopping: %q", cell)
+	}
+}
+
+// A download is the whole result, asked for again under the person's limits.
+func TestPageDownloads(t *testing.T) {
+	p := openPage(t, startServe(t))
+	p.ask("Count the ports.")
+	p.text(`(URL.createObjectURL = (blob) => (blob.text().then((text) => (window.saved = text)), "#"), URL.revokeObjectURL = () => {},
+		HTMLAnchorElement.prototype.click = function () { window.savedAs = this.download }, "")`)
+	for format, want := range map[string]string{"csv": "count(*)\n21\n", "json": `{"columns":["count(*)"],"types":[""],"rows":[[21]],"truncated":false}` + "\n"} {
+		p.text(`(window.saved = "", "")`)
+		p.click(".answer .download [data-format=" + format + "]")
+		p.wait(`window.saved !== "" || document.querySelector(".notes.bad") !== null`)
+		if got, name := p.text("window.saved"), p.text("window.savedAs"); got != want || name != "answer."+format {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 // Whatever a cell or a name says is text: nothing in it becomes markup or runs.
 func TestPageShowsHostileDataAsText(t *testing.T) {
 	const hostile = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
