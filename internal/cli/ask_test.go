@@ -284,6 +284,32 @@ func TestServeWithTheOpenAIClient(t *testing.T) {
 	}
 }
 
+// A request over its time is one error for the official client, which does not ask for the same work again, and a note
+// on the page.
+func TestServeTimeLimit(t *testing.T) {
+	address := "http://" + startServe(t, "--request-timeout", "1ns")
+	client := openai.NewClient(option.WithBaseURL(address+"/v1"), option.WithAPIKey("unused"))
+	_, err := client.Chat.Completions.New(context.Background(), openai.ChatCompletionNewParams{
+		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Count the ports.")}})
+	if api, ok := err.(*openai.Error); !ok || api.StatusCode != http.StatusGatewayTimeout || api.Code != "timeout" {
+		t.Errorf("the client got %v", err)
+	}
+	if _, metrics := get(t, address+"/metrics"); !strings.Contains(metrics, `quern_requests_total{status="504"} 1`+"\n") {
+		t.Errorf("metrics: %s", metrics)
+	}
+	reply, err := http.Post(address+"/api/ask", "application/json", strings.NewReader(`{"question": "Count the ports."}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	if body, _ := io.ReadAll(reply.Body); !strings.Contains(string(body), "the time for a question is over") {
+		t.Errorf("the page got %s", body)
+	}
+	if _, stderr, code := run(t, "serve", "--model", "x", "--request-timeout", "-1s"); code != exitUsage || !strings.Contains(stderr, "--request-timeout") {
+		t.Errorf("a limit below 0: code %d, %s", code, stderr)
+	}
+}
+
 func get(t *testing.T, url string, headers ...string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, url, nil)
