@@ -196,6 +196,7 @@ function showRows(item, { columns, rows, sql }) {
   columns.forEach((name, at) => {
     const th = element("th");
     th.scope = "col";
+    if (rows.some((row) => isNumber(row[at])) && rows.every((row) => isNumber(row[at]) || row[at].t === "null")) th.className = "number";
     const button = element("button", name);
     button.type = "button";
     button.addEventListener("click", () => sortBy(table, th, rows, at));
