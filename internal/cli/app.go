@@ -72,6 +72,9 @@ func Run(ctx context.Context, args []string, env Env) int {
 	case errors.As(err, &usage):
 		fmt.Fprintf(env.Stderr, "quern: %v\nTry: %s --help\n", err, strings.Join(commandPath(app, args), " "))
 		return exitUsage
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		fmt.Fprintln(env.Stderr, "quern: stopped")
+		return exitFailed
 	default:
 		fmt.Fprintf(env.Stderr, "quern: %v\n", err)
 		return exitFailed

@@ -5,6 +5,9 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
+
+	"quern/toolloop"
 )
 
 // run calls a command line and returns what it wrote and its exit code.
@@ -38,6 +41,17 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 		if code != exitUsage || !strings.HasPrefix(stderr, "quern: ") || stdout != "" {
 			t.Errorf("%v: code %d, stdout %q, stderr %q", args, code, stdout, stderr)
 		}
+	}
+}
+
+func TestStopped(t *testing.T) {
+	files := demoFiles(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var out, errs bytes.Buffer
+	code := Run(ctx, []string{"quern", "ask", "--model", files.Model, "--db", files.Database, "Count the ports."}, Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
+	if code != exitFailed || out.Len() > 0 || errs.String() != "quern: stopped\n" {
+		t.Errorf("code %d, stdout %q, stderr %q", code, &out, &errs)
 	}
 }
 
@@ -107,5 +121,19 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		if got := strings.Join(flagsFirst(app, strings.Fields(line)), " "); got != want {
 			t.Errorf("%s\n got %s\nwant %s", line, got, want)
 		}
+	}
+}
+
+func TestEffort(t *testing.T) {
+	turn := func(tokens int, decode time.Duration) toolloop.Turn {
+		return toolloop.Turn{Tokens: tokens, Usage: toolloop.Usage{FirstToken: time.Second, Total: time.Second + decode}}
+	}
+	one := &toolloop.Transcript{Elapsed: 2 * time.Second, Turns: []toolloop.Turn{turn(1, time.Microsecond)}}
+	if got := effort(one); strings.Contains(got, "tokens/s") {
+		t.Errorf("a single token has no rate: %s", got)
+	}
+	two := &toolloop.Transcript{Elapsed: 2 * time.Second, Turns: []toolloop.Turn{turn(11, time.Second), turn(31, time.Second)}}
+	if got := effort(two); !strings.Contains(got, "(20 tokens/s)") {
+		t.Errorf("%s", got)
 	}
 }

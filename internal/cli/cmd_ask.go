@@ -328,15 +328,16 @@ func printAnswer(env Env, a assistant.Answer, output string, o table.Options) er
 // effort is what a question cost, in one line.
 func effort(t *toolloop.Transcript) string {
 	var decode time.Duration
-	calls := 0
+	calls, decoded := 0, 0
 	for _, turn := range t.Turns {
 		decode += turn.Usage.Total - turn.Usage.FirstToken
+		decoded += max(0, turn.Tokens-1) // the first token came with the prompt
 		calls += len(turn.Calls)
 	}
 	tokens := t.GeneratedTokens()
 	line := fmt.Sprintf("%s, %s generated in %.2f s", count(calls, "call"), count(tokens, "token"), t.Elapsed.Seconds())
-	if decode > 0 {
-		line += fmt.Sprintf(" (%.0f tokens/s)", float64(tokens)/decode.Seconds())
+	if decode > 0 && decoded > 0 {
+		line += fmt.Sprintf(" (%.0f tokens/s)", float64(decoded)/decode.Seconds())
 	}
 	return line
 }
