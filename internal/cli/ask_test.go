@@ -127,6 +127,7 @@ func TestAskRefusesClearly(t *testing.T) {
 	for name, args := range map[string][]string{
 		"no model file":    {"--model", filepath.Join(dir, "missing.gguf"), "--db", files.Database},
 		"text as model":    {"--model", text, "--db", files.Database},
+		"folder as model":  {"--model", dir, "--db", files.Database},
 		"half a model":     {"--model", cut, "--db", files.Database},
 		"no database":      {"--model", files.Model, "--db", filepath.Join(dir, "missing.sqlite")},
 		"text as database": {"--model", files.Model, "--db", text},

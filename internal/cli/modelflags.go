@@ -185,7 +185,9 @@ func openModel(ctx context.Context, env Env, o assistant.ModelOptions) (*assista
 // findModel resolves a file, or a model in the hub's cache. What does not look like a hub name is left to the loader,
 // whose error names the file.
 func findModel(name string) (string, error) {
-	if _, err := os.Stat(name); err == nil {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return "", fmt.Errorf("%s is a folder: name the GGUF file in it; a Hugging Face checkpoint is made one by quern convert %s", name, name)
+	} else if err == nil {
 		return name, nil
 	}
 	ref, err := hub.ParseRef(name)
