@@ -13,7 +13,7 @@ ifeq ($(CUDA),1)
 CUDA_HOME := $(or $(CUDA_HOME),$(shell scripts/cuda-toolkit.sh find))
 $(if $(CUDA_HOME),,$(error CUDA=1 needs a CUDA toolkit, and none was found))
 export CUDA_HOME
-export CGO_LDFLAGS := -L"$(CUDA_HOME)/lib64" -Wl,-rpath,"$(CUDA_HOME)/lib64"
+export CGO_LDFLAGS := "-L$(CUDA_HOME)/lib64" "-Wl,-rpath,$(CUDA_HOME)/lib64"
 endif
 
 VERSION := $(shell cat version.txt)
