@@ -56,9 +56,14 @@ type desk struct {
 	history *history.Store  // nil: none is kept
 }
 
-// query runs a statement for the person.
+// query runs a statement for the person. A text without a statement, which some models were trained to see as an empty
+// result, is a mistake of a person's.
 func (d *desk) query(ctx context.Context, sql string) (sqlguard.Result, error) {
-	return d.guard.QueryLimits(ctx, sql, d.limits)
+	result, err := d.guard.QueryLimits(ctx, sql, d.limits)
+	if err == nil && result.Failure == nil && len(result.Columns) == 0 {
+		result.Failure = &sqlguard.Failure{Kind: sqlguard.NoStatement, Rule: "one_statement", Message: "no SQL statement: the text is empty or only comments", Hint: "write one SELECT"}
+	}
+	return result, err
 }
 
 // open opens everything.
