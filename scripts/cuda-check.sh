@@ -17,10 +17,12 @@ say "$(du -h "$bin" | cut -f1) binary; needs at start: $needed"
 case $needed in *libcuda.so*) die "libcuda is linked: the binary would not start on a machine without a driver" ;; esac
 "$bin" version | grep -q CUDA || die "$bin was built without the CUDA backend"
 
-"$bin" demo >/tmp/quern-cuda-check.$$ 2>&1 || { cat /tmp/quern-cuda-check.$$ >&2; die "the demo failed"; }
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+answer=$("$bin" ask --model internal/demo/model.gguf --db internal/demo/harbor.sqlite --format csv 'How many vessels are there?' 2>"$log") ||
+	{ cat "$log" >&2; die "asking failed"; }
 if [ ! -e /proc/driver/nvidia/version ]; then
-	lines=$(grep -c 'running on the CPU' /tmp/quern-cuda-check.$$ || true)
-	[ "$lines" = 1 ] || die "without a GPU one line is to say that the CPU is used; there are $lines"
+	lines=$(grep -c 'running on the CPU' "$log" || true)
+	[ "$lines" = 1 ] || { cat "$log" >&2; die "without a GPU one line is to say that the CPU is used; there are $lines"; }
 fi
-rm -f /tmp/quern-cuda-check.$$
-say "it links, starts and answers"
+say "it links, starts and answers:" $answer

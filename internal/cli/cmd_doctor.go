@@ -121,8 +121,12 @@ func checkDevices() finding {
 		names = append(names, fmt.Sprintf("%s %s (%s free of %s)", d.Name, d.Description, gigabytes(d.Free), gigabytes(d.Total)))
 	}
 	f := finding{Name: "devices", State: stateOK, Detail: strings.Join(names, "; ") + "; " + strings.Join(system.CPU, " ")}
-	_, err := exec.LookPath("nvidia-smi")
-	if err == nil && !gpu {
+	_, noDriver := exec.LookPath("nvidia-smi")
+	switch {
+	case gpu:
+	case slices.Contains(engine.Backends(), "CUDA"):
+		f.State, f.Advice = stateWarning, "this binary supports CUDA and finds no device, so it computes on the CPU; nvidia-smi shows what the driver sees"
+	case noDriver == nil:
 		f.State, f.Advice = stateWarning, "there is an NVIDIA driver here, but this binary computes on the CPU: make CUDA=1 (docs/cuda.md)"
 	}
 	return f
