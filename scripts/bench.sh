@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Measures Quern beside its peers on this machine and writes docs/BENCHMARKS.md. Called by `make bench`, which builds the
-# binary and the peers first. About 20 minutes on two cores; keep the machine quiet.
+# binary and the peers first. Under 30 minutes on two cores; keep the machine quiet.
 #
 #   BENCH_REPEATS  runs of each party, default 3
-#   BENCH_SHAPES   shapes to measure, default "qwen2.5-0.5b qwen3.5-0.8b"
+#   BENCH_SHAPES   shapes to measure, default "qwen2.5-0.5b qwen3.5-0.8b"; the first in full, others at 1 and 16 lanes and
+#                  without the Transformers loop
 #   BENCH_TYPE     type of the weights, default q8_0
 #   PYTHON         interpreter with torch, transformers and peft; by default an environment of their own, made once in the
 #                  cache by scripts/peers/setup.sh. A peer that is missing is named in the report.
@@ -31,14 +32,21 @@ runs take turns. llama-batched-bench and llama-server are built from the sources
 sample; Quern chooses each token. "of bandwidth" is the weights read per second at decode, as a share of what this machine
 reads from memory; with many lanes arithmetic is the bound, not memory. "own time" is spent in Quern's scheduler.
 
-\`agent\` plays 64 recorded conversations over 8 databases. The server gets the same loop over HTTP, its memory shared by 16
-slots, prompts kept. The Transformers loop reads each turn from the beginning in static batches.
+\`agent\` plays recorded conversations, eight on each database. The server gets the same loop over HTTP, its memory shared by 16
+slots, prompts kept. The Transformers loop reads each turn from the beginning in static batches of 16; it is run once, on 16
+of the conversations, and its time scaled up to all.
 
 END
+measure() { # measure SHAPE FLAG…
+	echo "bench: $*" >&2
+	bin/quern bench run --type "$type" --repeats "$repeats" --shape "$@" --python "$loop" --markdown "$new" -v
+	printf 'Command: `bin/quern bench run --type %s --repeats %s --shape %s`\n\n' "$type" "$repeats" "$*" >>"$new"
+}
+loop=$python
+full=(--load demo:24)
 for shape in $shapes; do
-	echo "bench: $shape $type" >&2
-	bin/quern bench run --shape "$shape" --type "$type" --repeats "$repeats" --python "$python" --markdown "$new" -v
-	printf 'Command: `bin/quern bench run --shape %s --type %s --repeats %s`\n\n' "$shape" "$type" "$repeats" >>"$new"
+	measure "$shape" "${full[@]}"
+	loop='' full=(--lanes 1,16 --load demo:16)
 done
 bin/quern bench files --repeats "$repeats" --python "$python" --markdown "$new" -v
 printf 'Command: `bin/quern bench files --repeats %s`\n\n' "$repeats" >>"$new"

@@ -73,7 +73,9 @@ func Agent(ctx context.Context, o AgentOptions) (*AgentReport, error) {
 	}
 	if r.Missing = o.missingTransformers(ctx); r.Missing == "" {
 		r.Transformers = &Figure{}
-		parties = append(parties, func() error { return o.runTransformers(ctx, m, r.Transformers) })
+		if err := o.runTransformers(ctx, m, r.Transformers); err != nil { // once: it takes longer than all others together
+			return nil, err
+		}
 	}
 	for run := range o.Repeats {
 		o.Log.Info("agent load", "run", run+1, "parties", len(parties))
