@@ -7,7 +7,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The shells ask the binary itself what may come next (urfave/cli's --generate-bash-completion).
 // completeFlag at the end of a command line asks what its last word may become.
 const completeFlag = "--complete-last-word"
 
