@@ -98,11 +98,14 @@ compile() { # compile TARGET…
 	command -v "${CXX:-c++}" >/dev/null 2>&1 || hint "a C++ compiler" build-essential "gcc-c++ make" gcc
 	local gen=()
 	if command -v ninja >/dev/null 2>&1; then gen=(-G Ninja); else need make make make make; fi
-	mkdir -p "$build"
+	# cmake goes on only from the folder where it began, so that one lies in the cache and not in this clone.
+	mkdir -p "$build/cmake"
+	cp "$here/llama/CMakeLists.txt" "$build/cmake/"
+	grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$build/cmake" "$build/CMakeCache.txt" || rm -f "$build/CMakeCache.txt"
 	local log=$build/build.log
 	# A binary to hand out names no folder of the machine that built it.
 	[ "${PORTABLE:-0}" = 1 ] && export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$src=llama.cpp" CXXFLAGS="${CXXFLAGS:-} -ffile-prefix-map=$src=llama.cpp"
-	cmake -S "$here/llama" -B "$build" "${gen[@]}" "-DLLAMA_SRC=$src" "${flags[@]}" >"$log" 2>&1 ||
+	cmake -S "$build/cmake" -B "$build" "${gen[@]}" "-DLLAMA_SRC=$src" "${flags[@]}" >"$log" 2>&1 ||
 		{ tail -n 20 "$log" >&2; die "cmake failed; the whole log is $log"; }
 	say "building $* (about 5 minutes on 2 cores for the libraries; log: $log)"
 	cmake --build "$build" --parallel "$(jobs)" --target "$@" >>"$log" 2>&1 ||
