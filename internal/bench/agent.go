@@ -44,7 +44,7 @@ type AgentReport struct {
 // player sends one turn to an engine: generate n tokens after prompt. The last turn of a conversation is final.
 type player func(ctx context.Context, prompt []int32, prefix, n int, final bool) ([]int32, error)
 
-// Agent measures a load of conversations, in turns with llama-server and Transformers.
+// Agent measures a load of conversations, in turns with llama-server; the Transformers loop runs once, before them.
 func Agent(ctx context.Context, o AgentOptions) (*AgentReport, error) {
 	o.Options = o.Options.withDefaults()
 	if o.Lanes == 0 {
