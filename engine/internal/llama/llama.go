@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
+
+	"quern/engine/internal/kernel"
 )
 
 // Token is llama_token, an index into the vocabulary.
@@ -22,8 +24,13 @@ type Token = int32
 
 var initOnce sync.Once
 
-// Init starts llama.cpp. Each entry point calls it; nothing happens at package initialisation.
-func Init() { initOnce.Do(func() { C.qn_init() }) }
+// Init starts llama.cpp and gives it our kernels. Each entry point calls it; nothing happens at package initialisation.
+func Init() {
+	initOnce.Do(func() {
+		C.qn_init()
+		kernel.Register()
+	})
+}
 
 // Version is the version of the linked llama.cpp (llama_version).
 func Version() string { return C.GoString(C.llama_version()) }

@@ -1,0 +1,167 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	Register()
+	m.Run()
+}
+
+// randomWeights makes rows of Q8_0 with all numbers that a byte can hold, and scales of different sizes.
+func randomWeights(r *rand.Rand, rows, k int) []byte {
+	w := make([]byte, rows*k/BlockSize*BlockBytes)
+	for at := 0; at < len(w); at += BlockBytes {
+		binary.LittleEndian.PutUint16(w[at:], uint16(0x1000+r.IntN(0x1800))) // positive, normal, at most 2^-5
+		for i := range BlockSize {
+			w[at+2+i] = byte(r.Uint32())
+		}
+	}
+	return w
+}
+
+func randomColumns(r *rand.Rand, columns, k int) []float32 {
+	x := make([]float32, columns*k)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// reference computes w·x in double precision, the activations rounded to Q8_0 (ggml-quants.c, quantize_row_q8_0_ref), and
+// the sum of the sizes of what is added up, which rounding errors are measured by.
+func reference(w []byte, x []float32, k int) (product, size []float64) {
+	rowBytes := k / BlockSize * BlockBytes
+	for ; len(x) > 0; x = x[k:] {
+		q, scales := roundQ8(x[:k])
+		for row := w; len(row) > 0; row = row[rowBytes:] {
+			var sum, abs float64
+			for b := range k / BlockSize {
+				block := row[b*BlockBytes:]
+				scale := halfToFloat(binary.LittleEndian.Uint16(block)) * scales[b]
+				for i := range BlockSize {
+					term := float64(int8(block[2+i])) * float64(q[b*BlockSize+i]) * scale
+					sum, abs = sum+term, abs+math.Abs(term)
+				}
+			}
+			product, size = append(product, sum), append(size, abs)
+		}
+	}
+	return product, size
+}
+
+func roundQ8(x []float32) (q []int8, scales []float64) {
+	for ; len(x) > 0; x = x[BlockSize:] {
+		var largest float32
+		for _, v := range x[:BlockSize] {
+			largest = max(largest, float32(math.Abs(float64(v))))
+		}
+		inverse := float32(0)
+		if largest != 0 {
+			inverse = 127 / largest
+		}
+		for _, v := range x[:BlockSize] {
+			q = append(q, int8(math.RoundToEven(float64(v*inverse))))
+		}
+		scales = append(scales, halfToFloat(floatToHalf(largest/127)))
+	}
+	return q, scales
+}
+
+func halfToFloat(h uint16) float64 {
+	return math.Ldexp(float64(1024+int(h&1023)), int(h>>10)-25)
+}
+
+// floatToHalf rounds to nearest, ties to even; for what is normal in half precision.
+func floatToHalf(f float32) uint16 {
+	bits := math.Float32bits(f)
+	bits += 0xfff + bits>>13&1
+	return uint16(bits>>13 - (127-15)<<10)
+}
+
+func TestMulMatIsTheProduct(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	worst := 0.0
+	for _, k := range []int{32, 64, 96, 896, 4864} {
+		for _, rows := range []int{1, 2, 15, 16, 17, 31, 32, 33, 48, 100, 257} {
+			for _, columns := range []int{1, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 64, 200} {
+				if rows*columns*k > 1e6 {
+					continue
+				}
+				w, x := randomWeights(r, rows, k), randomColumns(r, columns, k)
+				want, size := reference(w, x, k)
+				for _, threads := range []int{1, 2, 5} {
+					got, err := MulMat(w, x, k, threads)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i := range got {
+						off := math.Abs(float64(got[i])-want[i]) / size[i]
+						worst = max(worst, off)
+						// k/32 additions in single precision, each off by at most 2^-24 of what is added up.
+						if limit := float64(k/BlockSize+2) * 0x1p-24; !(off <= limit) {
+							t.Fatalf("k %d, %d rows, %d columns, %d threads: row %d, column %d is %v, want %v",
+								k, rows, columns, threads, i%rows, i/rows, got[i], want[i])
+						}
+					}
+				}
+			}
+		}
+	}
+	t.Logf("kernel: %v; worst difference %.2g of the sum of sizes", Supported(), worst)
+}
+
+// What a column gives does not depend on the columns beside it, nor on the number of threads.
+func TestMulMatDoesNotDependOnTheBatch(t *testing.T) {
+	if !Supported() {
+		t.Skip("ggml's own product depends on the number of columns, and this processor has no kernel of ours")
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	const k, rows, columns = 896, 100, 64
+	w, x := randomWeights(r, rows, k), randomColumns(r, columns, k)
+	all, err := MulMat(w, x, k, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 4; n <= columns; n += 3 {
+		some, err := MulMat(w, x[(columns-n)*k:], k, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range some {
+			if want := all[(columns-n)*rows+i]; v != want {
+				t.Fatalf("%d columns: row %d of column %d is %v, among %d columns %v", n, i%rows, i/rows, v, columns, want)
+			}
+		}
+	}
+}
+
+func TestMulMatRefusesOddSizes(t *testing.T) {
+	for _, k := range []int{0, -32, 16, 40} {
+		if _, err := MulMat(make([]byte, 34), make([]float32, 40), k, 1); err == nil {
+			t.Errorf("k %d was taken", k)
+		}
+	}
+}
+
+func BenchmarkMulMat(b *testing.B) {
+	r := rand.New(rand.NewPCG(5, 6))
+	const k, rows = 2048, 2048
+	w := randomWeights(r, rows, k)
+	for _, columns := range []int{1, 4, 16, 128, 512} {
+		x := randomColumns(r, columns, k)
+		b.Run(fmt.Sprint(columns), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := MulMat(w, x, k, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(k*rows*columns)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GMAC/s")
+		})
+	}
+}

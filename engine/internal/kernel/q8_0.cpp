@@ -1,0 +1,302 @@
+// Products of Q8_0 weights and several columns of activations, for processors with AVX512-VNNI.
+//
+// ggml's own routine multiplies one block of 32 weights by one block of activations at a time and then spends as much on
+// the scales as on the product. Here 16 rows of weights are turned so that one instruction multiplies four numbers of
+// each by four of a column, and the scales are applied once for 16 blocks. The turning is paid for by the columns: from
+// min_columns on it wins, and a single column, which waits for memory, is left to ggml. Weights stay as they lie in the
+// file, so nothing is copied at load, and a mapped file stays mapped.
+//
+// Activations are rounded to Q8_0 as ggml rounds them, products of a block are exact integers, and blocks are added up
+// in order in single precision: results differ from ggml's in that order of addition alone, and do not depend on how
+// many columns there are.
+#include "q8_0.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "ggml-cpu.h"
+#include "traits.h"
+
+#define UNROLL _Pragma("GCC unroll 16") // else the sums would lie in memory
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c,avx2")))
+
+namespace {
+
+constexpr int64_t block_size = 32;   // numbers with one scale
+constexpr int64_t panel_rows = 16;   // numbers in a vector of 512 bits
+constexpr int64_t tile_rows = 2 * panel_rows;
+constexpr int64_t tile_columns = 6;  // 2×6 sums of each kind leave 8 of the 32 registers for operands
+constexpr int64_t min_columns = 1;
+
+struct weights { // block_q8_0
+	ggml_fp16_t scale;
+	int8_t q[block_size];
+};
+static_assert(sizeof(weights) == 34, "the layout of Q8_0 in a file");
+
+struct panel { // one block of 16 rows, turned
+	uint8_t q[block_size / 4][panel_rows][4]; // with 128 added
+	float scale[panel_rows];
+};
+
+struct column { // one block of activations
+	float scale;
+	int32_t correction; // -128 times the sum of q, for what was added to the weights
+	int8_t q[block_size];
+};
+
+struct product { // out = w·x; out[c*out_stride + r] is the product of row r of w and column c of x
+	int64_t blocks, rows, columns;
+	const char *w;
+	int64_t w_stride; // bytes between rows
+	float *out;
+	int64_t out_stride; // numbers between columns
+	const column *x;
+};
+
+// sixteen_scales are the scales of 16 blocks that lie at in[r] + at.
+AVX512 inline __m512 sixteen_scales(const char *const *in, int64_t at) {
+	__m128i v[panel_rows];
+	UNROLL
+	for (int r = 0; r < panel_rows; r++) v[r] = _mm_loadu_si32(in[r] + at);
+	UNROLL
+	for (int r = 0; r < 8; r++) v[r] = _mm_unpacklo_epi16(v[2 * r], v[2 * r + 1]);
+	UNROLL
+	for (int r = 0; r < 4; r++) v[r] = _mm_unpacklo_epi32(v[2 * r], v[2 * r + 1]);
+	const __m128i low = _mm_unpacklo_epi64(v[0], v[1]), high = _mm_unpacklo_epi64(v[2], v[3]);
+	return _mm512_cvtph_ps(_mm256_set_m128i(high, low));
+}
+
+AVX512 inline __m512i two_rows(const char *low, const char *high) {
+	const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(low));
+	const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(high));
+	return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+}
+
+// turn writes one block of 16 rows as a panel; row r is at in[r] + at. It is a transposition of 16×8 groups of four
+// numbers. Vectors begin as rows that lie four apart, so that their quarters meet in order.
+AVX512 inline void turn(const char *const *in, int64_t at, panel *out) {
+	_mm512_store_ps(out->scale, sixteen_scales(in, at));
+	at += offsetof(weights, q);
+	__m512i quads[2][4]; // [rows 0–7 or 8–15][group i and i+4 of the block]
+	UNROLL
+	for (int half = 0; half < 2; half++) {
+		const char *const *row = in + 8 * half;
+		const __m512i a = two_rows(row[0] + at, row[4] + at), b = two_rows(row[1] + at, row[5] + at);
+		const __m512i c = two_rows(row[2] + at, row[6] + at), d = two_rows(row[3] + at, row[7] + at);
+		const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
+		const __m512i cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
+		quads[half][0] = _mm512_unpacklo_epi64(ab_low, cd_low);
+		quads[half][1] = _mm512_unpackhi_epi64(ab_low, cd_low);
+		quads[half][2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+		quads[half][3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+	}
+	const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+		const __m512i low = _mm512_shuffle_i32x4(quads[0][i], quads[1][i], 0x88);
+		const __m512i high = _mm512_shuffle_i32x4(quads[0][i], quads[1][i], 0xdd);
+		_mm512_store_si512(out->q[i], _mm512_xor_si512(low, sign));
+		_mm512_store_si512(out->q[i + 4], _mm512_xor_si512(high, sign));
+	}
+}
+
+// turn_rows writes `rows` rows, at most 16, from w on as a panel of all their blocks. The last row stands in for those
+// that are missing.
+AVX512 void turn_rows(const product &p, const char *w, int64_t rows, int64_t ahead, panel *out) {
+	const char *in[panel_rows];
+	for (int64_t r = 0; r < panel_rows; r++) in[r] = w + p.w_stride * std::min(r, rows - 1);
+	for (int64_t b = 0; b < p.blocks; b++) {
+		UNROLL
+		for (int r = 0; r < panel_rows; r++) _mm_prefetch(in[r] + b * sizeof(weights) + ahead, _MM_HINT_T1);
+		turn(in, b * sizeof(weights), out + b);
+	}
+}
+
+// multiply computes P panels times C columns. A panel is `blocks` blocks long, as is a column.
+template <int P, int C> AVX512 void multiply(const product &p, const panel *w, int64_t row, int64_t first) {
+	const column *x = p.x + first * p.blocks;
+	__m512 sum[P][C];
+	UNROLL
+	for (int i = 0; i < P; i++) {
+		UNROLL
+		for (int c = 0; c < C; c++) sum[i][c] = _mm512_setzero_ps();
+	}
+	for (int64_t b = 0; b < p.blocks; b++) {
+		__m512i dot[P][C];
+		UNROLL
+		for (int c = 0; c < C; c++) {
+			UNROLL
+			for (int i = 0; i < P; i++) dot[i][c] = _mm512_set1_epi32(x[c * p.blocks + b].correction);
+		}
+		UNROLL
+		for (int q = 0; q < block_size / 4; q++) {
+			__m512i four[P];
+			UNROLL
+			for (int i = 0; i < P; i++) four[i] = _mm512_loadu_si512(w[i * p.blocks + b].q[q]);
+			UNROLL
+			for (int c = 0; c < C; c++) {
+				int32_t other;
+				memcpy(&other, x[c * p.blocks + b].q + 4 * q, 4);
+				const __m512i all = _mm512_set1_epi32(other);
+				UNROLL
+				for (int i = 0; i < P; i++) dot[i][c] = _mm512_dpbusd_epi32(dot[i][c], four[i], all);
+			}
+		}
+		UNROLL
+		for (int i = 0; i < P; i++) {
+			const __m512 scale = _mm512_loadu_ps(w[i * p.blocks + b].scale);
+			UNROLL
+			for (int c = 0; c < C; c++) {
+				const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(x[c * p.blocks + b].scale));
+				sum[i][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][c]), both, sum[i][c]);
+			}
+		}
+	}
+	UNROLL
+	for (int i = 0; i < P; i++) {
+		const int64_t r = row + i * panel_rows, left = std::min(p.rows - r, panel_rows);
+		const __mmask16 mask = static_cast<__mmask16>((1u << left) - 1);
+		UNROLL
+		for (int c = 0; c < C; c++) _mm512_mask_storeu_ps(p.out + (first + c) * p.out_stride + r, mask, sum[i][c]);
+	}
+}
+
+template <int P> AVX512 void multiply_columns(const product &p, const panel *w, int64_t row, int64_t first, int64_t n) {
+	switch (n) {
+		case 1: return multiply<P, 1>(p, w, row, first);
+		case 2: return multiply<P, 2>(p, w, row, first);
+		case 3: return multiply<P, 3>(p, w, row, first);
+		case 4: return multiply<P, 4>(p, w, row, first);
+		case 5: return multiply<P, 5>(p, w, row, first);
+		default: return multiply<P, 6>(p, w, row, first);
+	}
+}
+
+// multiply_tile computes up to two panels of rows from `row` on, times the columns [first, last).
+AVX512 void multiply_tile(const product &p, int64_t row, int64_t first, int64_t last, int64_t ahead, panel *scratch) {
+	const int64_t panels = p.rows - row > panel_rows ? 2 : 1;
+	for (int64_t i = 0; i < panels; i++) {
+		const int64_t r = row + i * panel_rows;
+		turn_rows(p, p.w + r * p.w_stride, std::min(p.rows - r, panel_rows), ahead, scratch + i * p.blocks);
+	}
+	// Columns are spread evenly, as 4+4+4+4 goes faster than 6+6+4.
+	const int64_t n = last - first, parts = (n + tile_columns - 1) / tile_columns;
+	for (int64_t part = 0; part < parts; part++) {
+		const int64_t from = first + n * part / parts, to = first + n * (part + 1) / parts;
+		if (panels == 2) multiply_columns<2>(p, scratch, row, from, to - from);
+		else multiply_columns<1>(p, scratch, row, from, to - from);
+	}
+}
+
+// round_block makes one block of activations of one that ggml has rounded.
+AVX512 inline void round_block(const weights &in, column *out) {
+	const __m256i q = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(in.q));
+	const __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
+	__m128i s = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+	s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+	s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+	out->scale = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(in.scale)));
+	out->correction = -128 * _mm_cvtsi128_si32(s);
+	_mm256_storeu_si256(reinterpret_cast<__m256i *>(out->q), q);
+}
+
+// round_columns is thread ith's share of rounding the activations.
+void round_columns(const ggml_tensor *x, column *out, int ith, int nth) {
+	const auto from_float = ggml_get_type_traits_cpu(GGML_TYPE_Q8_0)->from_float;
+	const int64_t blocks = x->ne[0] / block_size, total = blocks * x->ne[1];
+	constexpr int64_t step = 32;
+	weights rounded[step];
+	for (int64_t at = total * ith / nth, end = total * (ith + 1) / nth; at < end;) {
+		const int64_t c = at / blocks, b = at % blocks, n = std::min({step, blocks - b, end - at});
+		const char *in = static_cast<const char *>(x->data) + c * x->nb[1];
+		from_float(reinterpret_cast<const float *>(in) + b * block_size, rounded, n * block_size);
+		for (int64_t i = 0; i < n; i++) round_block(rounded[i], out + at + i);
+		at += n;
+	}
+}
+
+constexpr size_t aligned(size_t n) { return (n + 63) / 64 * 64; }
+
+size_t rounded_size(const ggml_tensor *x) { return aligned(ggml_nelements(x) / block_size * sizeof(column)); }
+size_t scratch_size(const ggml_tensor *w) { return aligned(2 * (w->ne[0] / block_size) * sizeof(panel)); }
+
+struct traits : ggml::cpu::tensor_traits {
+	bool work_size(int threads, const ggml_tensor *op, size_t &size) override {
+		size = 64 + rounded_size(op->src[1]) + threads * scratch_size(op->src[0]);
+		return true;
+	}
+
+	// Called by all threads at once.
+	bool compute_forward(ggml_compute_params *params, ggml_tensor *op) override {
+		const ggml_tensor *w = op->src[0], *x = op->src[1];
+		char *work = reinterpret_cast<char *>(aligned(reinterpret_cast<uintptr_t>(params->wdata)));
+		column *rounded = reinterpret_cast<column *>(work);
+		panel *scratch = reinterpret_cast<panel *>(work + rounded_size(x) + params->ith * scratch_size(w));
+		round_columns(x, rounded, params->ith, params->nth);
+		if (params->ith == 0) ggml_threadpool_chunk_set(params->threadpool, params->nth);
+		ggml_barrier(params->threadpool);
+
+		const product p{
+			w->ne[0] / block_size, w->ne[1], x->ne[1], static_cast<const char *>(w->data), static_cast<int64_t>(w->nb[1]),
+			static_cast<float *>(op->data), static_cast<int64_t>(op->nb[1] / sizeof(float)), rounded,
+		};
+		// The work is cut into tiles of rows, and where those are few for the threads, into ranges of columns as well.
+		const int64_t tiles = (p.rows + tile_rows - 1) / tile_rows;
+		const int64_t ranges = std::clamp(4 * params->nth / tiles, int64_t(1), std::max(p.columns / 48, int64_t(1)));
+		for (int64_t i = params->ith; i < tiles * ranges; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+			const int64_t range = i / tiles;
+			multiply_tile(p, i % tiles * tile_rows, p.columns * range / ranges, p.columns * (range + 1) / ranges, params->nth * tile_rows * p.w_stride, scratch);
+		}
+		return true;
+	}
+};
+
+// takes says whether a node of a graph is a product for the kernel: plain matrices, the weights in ordinary memory.
+bool takes(const ggml_tensor *op) {
+	if (op->op != GGML_OP_MUL_MAT) return false;
+	const ggml_tensor *w = op->src[0], *x = op->src[1];
+	return w->type == GGML_TYPE_Q8_0 && x->type == GGML_TYPE_F32 && x->ne[1] >= min_columns &&
+		ggml_n_dims(w) <= 2 && ggml_n_dims(x) <= 2 && w->nb[0] == sizeof(weights) && x->nb[0] == sizeof(float) &&
+		w->buffer && ggml_backend_buft_is_host(w->buffer->buft);
+}
+
+// buffer_type is how ggml's CPU backend is told of kernels beside its own. No memory is ever of this type.
+struct buffer_type : ggml::cpu::extra_buffer_type {
+	traits kernel;
+	bool supports_op(ggml_backend_dev_t, const ggml_tensor *) override { return false; }
+	ggml::cpu::tensor_traits *get_tensor_traits(const ggml_tensor *op) override { return takes(op) ? &kernel : nullptr; }
+};
+
+} // namespace
+
+bool qk_q8_0_supported(void) {
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+		__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+
+void qk_q8_0_register(void) {
+	static ggml_backend_buffer_type type = {
+		{
+			[](ggml_backend_buffer_type_t) { return "QUERN_Q8_0"; },
+			[](ggml_backend_buffer_type_t, size_t) { return ggml_backend_buffer_t(nullptr); },
+			[](ggml_backend_buffer_type_t) { return size_t(64); },
+			nullptr, nullptr, nullptr,
+		},
+		ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0),
+		new buffer_type,
+	};
+	ggml_backend_cpu_get_extra_buffer_types().push_back(&type);
+}
+
+#else
+
+bool qk_q8_0_supported(void) { return false; }
+void qk_q8_0_register(void) {}
+
+#endif
