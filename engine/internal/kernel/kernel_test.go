@@ -95,7 +95,7 @@ func TestMulMatIsTheProduct(t *testing.T) {
 				}
 				w, x := randomWeights(r, rows, k), randomColumns(r, columns, k)
 				want, size := reference(w, x, k)
-				for _, threads := range []int{1, 2, 5} {
+				for _, threads := range threadCounts(rows, columns) {
 					got, err := MulMat(w, x, k, threads)
 					if err != nil {
 						t.Fatal(err)
@@ -149,6 +149,120 @@ func TestMulMatRefusesOddSizes(t *testing.T) {
 	}
 }
 
+// attentionCase makes random queries, keys and values, and a mask under which token t of a stream sees what sees says.
+func attentionCase(r *rand.Rand, n AttentionSizes, sees func(stream, token, cell int) bool) (q []float32, k, v, mask []uint16) {
+	q = randomColumns(r, n.Streams*n.Tokens*n.Heads, n.Key)
+	half := func(n int) []uint16 {
+		x := make([]uint16, n)
+		for i := range x {
+			x[i] = uint16(r.IntN(2))<<15 | uint16(0x2000+r.IntN(0x1f00)) // both signs, 2^-7 to 2
+		}
+		return x
+	}
+	k, v = half(n.Streams*n.Cells*n.Groups*n.Key), half(n.Streams*n.Cells*n.Groups*n.Value)
+	mask = make([]uint16, n.Streams*n.Tokens*n.Cells)
+	for s := range n.Streams {
+		for t := range n.Tokens {
+			for c := range n.Cells {
+				if !sees(s, t, c) {
+					mask[(s*n.Tokens+t)*n.Cells+c] = 0xfc00 // -infinity
+				}
+			}
+		}
+	}
+	return q, k, v, mask
+}
+
+// attend computes attention in double precision. A token that sees nothing gets zeros.
+func attend(n AttentionSizes, q []float32, k, v, mask []uint16, scale float32) []float64 {
+	out := make([]float64, n.Streams*n.Tokens*n.Heads*n.Value)
+	at := func(x []uint16, i int) float64 {
+		if x[i]&0x8000 != 0 {
+			return -halfToFloat(x[i] & 0x7fff)
+		}
+		return halfToFloat(x[i])
+	}
+	for row := range n.Streams * n.Tokens * n.Heads {
+		token, group := row/n.Heads, row%n.Heads/(n.Heads/n.Groups)
+		weights, total, largest := make([]float64, n.Cells), 0.0, math.Inf(-1)
+		key := func(c int) int { return (token/n.Tokens*n.Cells+c)*n.Groups + group }
+		for c := range n.Cells {
+			weights[c] = math.Inf(-1)
+			if mask[token*n.Cells+c] == 0 {
+				weights[c] = 0
+				for d := range n.Key {
+					weights[c] += float64(q[row*n.Key+d]) * at(k, key(c)*n.Key+d) * float64(scale)
+				}
+				largest = max(largest, weights[c])
+			}
+		}
+		for c := range n.Cells {
+			if weights[c] = math.Exp(weights[c] - largest); !(weights[c] > 0) {
+				continue
+			}
+			total += weights[c]
+			for d := range n.Value {
+				out[row*n.Value+d] += weights[c] * at(v, key(c)*n.Value+d)
+			}
+		}
+		for d := range n.Value {
+			if total > 0 {
+				out[row*n.Value+d] /= total
+			}
+		}
+	}
+	return out
+}
+
+func TestAttentionIsAttention(t *testing.T) {
+	causal := func(_, token, cell int) bool { return cell <= token*3+1 }
+	lanes := func(_, token, cell int) bool { return cell < 20 || cell/16%8 == token%8 } // a shared prefix, then parts of its own
+	nothing := func(_, token, cell int) bool { return token%3 != 0 && cell%2 == 0 }     // some tokens see no cell at all
+	r := rand.New(rand.NewPCG(7, 8))
+	worst := 0.0
+	for _, n := range []AttentionSizes{
+		{Key: 64, Value: 64, Cells: 256, Tokens: 1, Heads: 14, Groups: 2, Streams: 1},
+		{Key: 64, Value: 64, Cells: 256, Tokens: 16, Heads: 14, Groups: 2, Streams: 1},
+		{Key: 64, Value: 64, Cells: 512, Tokens: 131, Heads: 14, Groups: 2, Streams: 1},
+		{Key: 128, Value: 128, Cells: 256, Tokens: 9, Heads: 16, Groups: 2, Streams: 1},
+		{Key: 256, Value: 256, Cells: 256, Tokens: 17, Heads: 8, Groups: 2, Streams: 1},
+		{Key: 16, Value: 16, Cells: 256, Tokens: 5, Heads: 4, Groups: 4, Streams: 1},
+		{Key: 32, Value: 80, Cells: 32, Tokens: 3, Heads: 6, Groups: 1, Streams: 1},
+		{Key: 64, Value: 64, Cells: 256, Tokens: 4, Heads: 71, Groups: 1, Streams: 1},
+		{Key: 64, Value: 64, Cells: 256, Tokens: 7, Heads: 4, Groups: 2, Streams: 3},
+	} {
+		for name, sees := range map[string]func(int, int, int) bool{"causal": causal, "lanes": lanes, "nothing": nothing} {
+			q, k, v, mask := attentionCase(r, n, sees)
+			scale := float32(1 / math.Sqrt(float64(n.Key)))
+			want := attend(n, q, k, v, mask, scale)
+			for _, threads := range []int{1, 2, 16} {
+				got, err := Attention(n, q, k, v, mask, scale, threads)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range got {
+					off := math.Abs(float64(got[i]) - want[i])
+					worst = max(worst, off)
+					limit := 2e-6 // single precision, values below 2
+					if !Supported() {
+						limit = 1e-2 // ggml adds up in half precision
+					}
+					if !(off <= limit) {
+						t.Fatalf("%+v, %s, %d threads: number %d is %v, want %v", n, name, threads, i, got[i], want[i])
+					}
+				}
+			}
+		}
+	}
+	t.Logf("kernels: %v; worst difference %.2g", Supported(), worst)
+}
+
+func TestAttentionRefusesOddSizes(t *testing.T) {
+	if _, err := Attention(AttentionSizes{Key: 64, Value: 64, Cells: 33, Tokens: 1, Heads: 1, Groups: 1, Streams: 1}, nil, nil, nil, nil, 1, 1); err == nil {
+		t.Error("33 cells were taken")
+	}
+}
+
 func BenchmarkMulMat(b *testing.B) {
 	r := rand.New(rand.NewPCG(5, 6))
 	const k, rows = 2048, 2048
@@ -162,6 +276,21 @@ func BenchmarkMulMat(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(k*rows*columns)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GMAC/s")
+		})
+	}
+}
+
+func BenchmarkAttention(b *testing.B) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, tokens := range []int{1, 16, 128} {
+		n := AttentionSizes{Key: 64, Value: 64, Cells: 8192, Tokens: tokens, Heads: 14, Groups: 2, Streams: 1}
+		q, k, v, mask := attentionCase(r, n, func(_, token, cell int) bool { return cell/512 == token%16 })
+		b.Run(fmt.Sprint(tokens), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := Attention(n, q, k, v, mask, 0.125, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }

@@ -9,21 +9,13 @@
 // Activations are rounded to Q8_0 as ggml rounds them, products of a block are exact integers, and blocks are added up
 // in order in single precision: results differ from ggml's in that order of addition alone, and do not depend on how
 // many columns there are.
-#include "q8_0.h"
+#include "cpu.h"
 
-#if defined(__x86_64__)
-
-#include <immintrin.h>
+#ifdef QUERN_X86
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-
-#include "ggml-cpu.h"
-#include "traits.h"
-
-#define UNROLL _Pragma("GCC unroll 16") // else the sums would lie in memory
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c,avx2")))
 
 namespace {
 
@@ -235,7 +227,7 @@ struct traits : ggml::cpu::tensor_traits {
 	// Called by all threads at once.
 	bool compute_forward(ggml_compute_params *params, ggml_tensor *op) override {
 		const ggml_tensor *w = op->src[0], *x = op->src[1];
-		char *work = reinterpret_cast<char *>(aligned(reinterpret_cast<uintptr_t>(params->wdata)));
+		char *work = align(params->wdata);
 		column *rounded = reinterpret_cast<column *>(work);
 		panel *scratch = reinterpret_cast<panel *>(work + rounded_size(x) + params->ith * scratch_size(w));
 		round_columns(x, rounded, params->ith, params->nth);
@@ -249,54 +241,26 @@ struct traits : ggml::cpu::tensor_traits {
 		// The work is cut into tiles of rows, and where those are few for the threads, into ranges of columns as well.
 		const int64_t tiles = (p.rows + tile_rows - 1) / tile_rows;
 		const int64_t ranges = std::clamp(4 * params->nth / tiles, int64_t(1), std::max(p.columns / 48, int64_t(1)));
+		const int64_t ahead = params->nth * tile_rows * p.w_stride; // what this thread is likely to turn next
 		for (int64_t i = params->ith; i < tiles * ranges; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
 			const int64_t range = i / tiles;
-			multiply_tile(p, i % tiles * tile_rows, p.columns * range / ranges, p.columns * (range + 1) / ranges, params->nth * tile_rows * p.w_stride, scratch);
+			multiply_tile(p, i % tiles * tile_rows, p.columns * range / ranges, p.columns * (range + 1) / ranges, ahead, scratch);
 		}
 		return true;
 	}
 };
 
-// takes says whether a node of a graph is a product for the kernel: plain matrices, the weights in ordinary memory.
-bool takes(const ggml_tensor *op) {
-	if (op->op != GGML_OP_MUL_MAT) return false;
-	const ggml_tensor *w = op->src[0], *x = op->src[1];
-	return w->type == GGML_TYPE_Q8_0 && x->type == GGML_TYPE_F32 && x->ne[1] >= min_columns &&
-		ggml_n_dims(w) <= 2 && ggml_n_dims(x) <= 2 && w->nb[0] == sizeof(weights) && x->nb[0] == sizeof(float) &&
-		w->buffer && ggml_backend_buft_is_host(w->buffer->buft);
-}
-
-// buffer_type is how ggml's CPU backend is told of kernels beside its own. No memory is ever of this type.
-struct buffer_type : ggml::cpu::extra_buffer_type {
-	traits kernel;
-	bool supports_op(ggml_backend_dev_t, const ggml_tensor *) override { return false; }
-	ggml::cpu::tensor_traits *get_tensor_traits(const ggml_tensor *op) override { return takes(op) ? &kernel : nullptr; }
-};
-
 } // namespace
 
-bool qk_q8_0_supported(void) {
-	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-		__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+// Plain matrices, the weights in ordinary memory.
+ggml::cpu::tensor_traits *product_kernel(const ggml_tensor *op) {
+	static traits kernel;
+	if (op->op != GGML_OP_MUL_MAT) return nullptr;
+	const ggml_tensor *w = op->src[0], *x = op->src[1];
+	const bool types = w->type == GGML_TYPE_Q8_0 && x->type == GGML_TYPE_F32;
+	const bool shapes = ggml_n_dims(w) <= 2 && ggml_n_dims(x) <= 2 && x->ne[1] >= min_columns;
+	const bool rows = w->nb[0] == sizeof(weights) && x->nb[0] == sizeof(float);
+	return types && shapes && rows && w->buffer && ggml_backend_buft_is_host(w->buffer->buft) ? &kernel : nullptr;
 }
-
-void qk_q8_0_register(void) {
-	static ggml_backend_buffer_type type = {
-		{
-			[](ggml_backend_buffer_type_t) { return "QUERN_Q8_0"; },
-			[](ggml_backend_buffer_type_t, size_t) { return ggml_backend_buffer_t(nullptr); },
-			[](ggml_backend_buffer_type_t) { return size_t(64); },
-			nullptr, nullptr, nullptr,
-		},
-		ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0),
-		new buffer_type,
-	};
-	ggml_backend_cpu_get_extra_buffer_types().push_back(&type);
-}
-
-#else
-
-bool qk_q8_0_supported(void) { return false; }
-void qk_q8_0_register(void) {}
 
 #endif
