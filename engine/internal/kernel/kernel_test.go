@@ -128,7 +128,7 @@ func TestMulMatDoesNotDependOnTheBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := 4; n <= columns; n += 3 {
+	for n := 1; n <= columns; n += 3 {
 		some, err := MulMat(w, x[(columns-n)*k:], k, 3)
 		if err != nil {
 			t.Fatal(err)
@@ -139,6 +139,14 @@ func TestMulMatDoesNotDependOnTheBatch(t *testing.T) {
 			}
 		}
 	}
+}
+
+// threadCounts are one, two, and now and then more than there are processors: their waiting for one another is slow.
+func threadCounts(rows, columns int) []int {
+	if rows == 100 && columns%4 == 0 {
+		return []int{1, 2, 5}
+	}
+	return []int{1, 2}
 }
 
 func TestMulMatRefusesOddSizes(t *testing.T) {

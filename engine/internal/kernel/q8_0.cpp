@@ -1,10 +1,10 @@
-// Products of Q8_0 weights and several columns of activations, for processors with AVX512-VNNI.
+// Products of Q8_0 weights and columns of activations, for processors with AVX512-VNNI.
 //
 // ggml's own routine multiplies one block of 32 weights by one block of activations at a time and then spends as much on
 // the scales as on the product. Here 16 rows of weights are turned so that one instruction multiplies four numbers of
-// each by four of a column, and the scales are applied once for 16 blocks. The turning is paid for by the columns: from
-// min_columns on it wins, and a single column, which waits for memory, is left to ggml. Weights stay as they lie in the
-// file, so nothing is copied at load, and a mapped file stays mapped.
+// each by four of a column, and the scales are applied once for 16 blocks. Weights stay as they lie in the file, so nothing
+// is copied at load, and a mapped file stays mapped; they are fetched from memory while others are multiplied. That is
+// why turning them each time costs a single column nothing, which waits for memory anyway.
 //
 // Activations are rounded to Q8_0 as ggml rounds them, products of a block are exact integers, and blocks are added up
 // in order in single precision: results differ from ggml's in that order of addition alone, and do not depend on how
@@ -23,7 +23,6 @@ constexpr int64_t block_size = 32;   // numbers with one scale
 constexpr int64_t panel_rows = 16;   // numbers in a vector of 512 bits
 constexpr int64_t tile_rows = 2 * panel_rows;
 constexpr int64_t tile_columns = 6;  // 2×6 sums of each kind leave 8 of the 32 registers for operands
-constexpr int64_t min_columns = 1;
 
 struct weights { // block_q8_0
 	ggml_fp16_t scale;
@@ -201,7 +200,7 @@ AVX512 inline void round_block(const weights &in, column *out) {
 // round_columns is thread ith's share of rounding the activations.
 void round_columns(const ggml_tensor *x, column *out, int ith, int nth) {
 	const auto from_float = ggml_get_type_traits_cpu(GGML_TYPE_Q8_0)->from_float;
-	const int64_t blocks = x->ne[0] / block_size, total = blocks * x->ne[1];
+	const int64_t blocks = x->ne[0] / block_size, total = blocks * ggml_nrows(x);
 	constexpr int64_t step = 32;
 	weights rounded[step];
 	for (int64_t at = total * ith / nth, end = total * (ith + 1) / nth; at < end;) {
@@ -235,7 +234,7 @@ struct traits : ggml::cpu::tensor_traits {
 		ggml_barrier(params->threadpool);
 
 		const product p{
-			w->ne[0] / block_size, w->ne[1], x->ne[1], static_cast<const char *>(w->data), static_cast<int64_t>(w->nb[1]),
+			w->ne[0] / block_size, w->ne[1], ggml_nrows(x), static_cast<const char *>(w->data), static_cast<int64_t>(w->nb[1]),
 			static_cast<float *>(op->data), static_cast<int64_t>(op->nb[1] / sizeof(float)), rounded,
 		};
 		// The work is cut into tiles of rows, and where those are few for the threads, into ranges of columns as well.
@@ -252,15 +251,19 @@ struct traits : ggml::cpu::tensor_traits {
 
 } // namespace
 
-// Plain matrices, the weights in ordinary memory.
+// flat says that the columns of t lie at equal distances over all its dimensions.
+static bool flat(const ggml_tensor *t) {
+	return t->nb[0] == sizeof(float) && t->nb[2] == t->nb[1] * t->ne[1] && t->nb[3] == t->nb[2] * t->ne[2];
+}
+
+// One matrix of weights, in ordinary memory, for all columns.
 ggml::cpu::tensor_traits *product_kernel(const ggml_tensor *op) {
 	static traits kernel;
 	if (op->op != GGML_OP_MUL_MAT) return nullptr;
 	const ggml_tensor *w = op->src[0], *x = op->src[1];
 	const bool types = w->type == GGML_TYPE_Q8_0 && x->type == GGML_TYPE_F32;
-	const bool shapes = ggml_n_dims(w) <= 2 && ggml_n_dims(x) <= 2 && x->ne[1] >= min_columns;
-	const bool rows = w->nb[0] == sizeof(weights) && x->nb[0] == sizeof(float);
-	return types && shapes && rows && w->buffer && ggml_backend_buft_is_host(w->buffer->buft) ? &kernel : nullptr;
+	const bool shapes = ggml_n_dims(w) <= 2 && w->nb[0] == sizeof(weights) && flat(x) && flat(op);
+	return types && shapes && w->buffer && ggml_backend_buft_is_host(w->buffer->buft) ? &kernel : nullptr;
 }
 
 #endif
