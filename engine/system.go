@@ -11,6 +11,7 @@ type SystemInfo struct {
 	LlamaCpp string   // version of llama.cpp that is linked
 	Backends []string // "CPU", "CUDA", …
 	CPU      []string // instruction sets in use: "AVX2", "FMA", …
+	Kernels  []string // what Quern computes on this processor itself: "Q8_0 products", …
 	Devices  []Device
 }
 
@@ -24,7 +25,7 @@ type Device struct {
 
 // System reads it. It needs no model; with a CUDA build it starts the driver.
 func System() SystemInfo {
-	info := SystemInfo{LlamaCpp: LlamaVersion(), Backends: Backends(), CPU: CPUFeatures()}
+	info := SystemInfo{LlamaCpp: LlamaVersion(), Backends: Backends(), CPU: CPUFeatures(), Kernels: Kernels()}
 	for _, d := range llama.Devices() {
 		info.Devices = append(info.Devices, Device(d))
 	}
@@ -36,6 +37,10 @@ func Backends() []string { return llama.Backends() }
 
 // CPUFeatures are the instruction sets that llama.cpp was compiled to use. Unlike System it starts no backend.
 func CPUFeatures() []string { return llama.CPUFeatures() }
+
+// Kernels are what Quern computes on this processor with routines of its own, where ggml's would take several times as
+// long; none on processors without AVX512-VNNI. Like CPUFeatures it starts no backend.
+func Kernels() []string { return llama.Kernels() }
 
 // LlamaVersion is the version of the llama.cpp that is linked, such as "0.5.0".
 func LlamaVersion() string { return llama.Version() }

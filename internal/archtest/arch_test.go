@@ -46,8 +46,9 @@ var mayImport = map[string][]string{
 	"backend":                     {"toolloop"},
 
 	// models and databases
-	"engine":   {"engine/internal/llama", "engine/internal/sched", "gguf", "tensor", "internal/atomicfile", "internal/binread"},
-	"sqlguard": {"sqlguard/internal/sqlite"},
+	"engine/internal/llama": {"engine/internal/kernel"},
+	"engine":                {"engine/internal/llama", "engine/internal/sched", "gguf", "tensor", "internal/atomicfile", "internal/binread"},
+	"sqlguard":              {"sqlguard/internal/sqlite"},
 
 	// formats
 	"lora":        {"arch", "gguf", "safetensors", "tensor", "internal/atomicfile"},

@@ -36,6 +36,7 @@ type Machine struct {
 	MemoryGB int      `json:"memory_gb"`
 	OS       string   `json:"os"`
 	Features []string `json:"features"` // instruction sets that llama.cpp was compiled to use
+	Kernels  []string `json:"kernels"`  // what Quern computes by routines of its own, which its peers do not have
 }
 
 // Model is what was measured.
@@ -88,7 +89,7 @@ func describe(path string) (Model, error) {
 }
 
 func thisMachine() Machine {
-	m := Machine{CPU: "unknown", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH, Features: engine.CPUFeatures()}
+	m := Machine{CPU: "unknown", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH, Features: engine.CPUFeatures(), Kernels: engine.Kernels()}
 	for key, value := range fields("/proc/cpuinfo") {
 		if key == "model name" {
 			m.CPU = value
@@ -139,6 +140,9 @@ func (r *Report) write(w io.Writer, markdown bool) error {
 	fmt.Fprintf(b, line, fmt.Sprintf("%d M parameters. %s, %d cores, %d GB, %s (%s); %d threads, prompt steps of %d tokens; Quern %s, llama.cpp %s; %s.",
 		r.Model.Parameters/1e6, r.Machine.CPU, r.Machine.Cores, r.Machine.MemoryGB, r.Machine.OS, strings.Join(r.Machine.Features, " "),
 		r.Threads, r.Chunk, r.Quern, r.Llama, r.Date))
+	if len(r.Machine.Kernels) > 0 {
+		fmt.Fprintf(b, line, "Quern computes by kernels of its own, which its peers do not have: "+strings.Join(r.Machine.Kernels, ", ")+".")
+	}
 	if r.Gen != nil {
 		r.Gen.write(b, markdown, line)
 	}

@@ -120,7 +120,7 @@ func checkDevices() finding {
 		gpu = gpu || d.GPU
 		names = append(names, fmt.Sprintf("%s %s (%s free of %s)", d.Name, d.Description, gigabytes(d.Free), gigabytes(d.Total)))
 	}
-	f := finding{Name: "devices", State: stateOK, Detail: strings.Join(names, "; ") + "; " + strings.Join(system.CPU, " ")}
+	f := finding{Name: "devices", State: stateOK, Detail: strings.Join(names, "; ") + "; " + strings.Join(system.CPU, " ") + "; kernels: " + ownKernels(system.Kernels)}
 	_, noDriver := exec.LookPath("nvidia-smi")
 	switch {
 	case gpu:

@@ -24,6 +24,7 @@ type versionInfo struct {
 	Build    string              `json:"llama_cpp_build"` // pin, kind and flags, as scripts/llama.sh names the build
 	Backends []string            `json:"backends"`
 	CPU      []string            `json:"cpu_features"`
+	Kernels  []string            `json:"kernels"` // what is computed by routines of our own on this processor; [] where none is
 	SQLite   sqlguard.EngineInfo `json:"sqlite"`
 }
 
@@ -32,7 +33,7 @@ func version() versionInfo {
 		Version: buildinfo.Version, Commit: buildinfo.Commit,
 		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		LlamaCpp: engine.LlamaVersion(), Build: buildinfo.Llama,
-		Backends: engine.Backends(), CPU: engine.CPUFeatures(),
+		Backends: engine.Backends(), CPU: engine.CPUFeatures(), Kernels: append([]string{}, engine.Kernels()...),
 		SQLite: sqlguard.Engine(),
 	}
 }
@@ -51,14 +52,23 @@ func versionCommand(env Env) *cli.Command {
 	}
 }
 
+// ownKernels says in words what is computed by Quern and what by ggml.
+func ownKernels(names []string) string {
+	if len(names) == 0 {
+		return "ggml's"
+	}
+	return "ggml's; " + strings.Join(names, ", ") + ": Quern's own"
+}
+
 func printVersion(w io.Writer, v versionInfo) error {
 	_, err := fmt.Fprintf(w, `quern %s (%s) %s %s
 llama.cpp   %s (%s)
 backends    %s
 processor   %s
+kernels     %s
 SQLite      %s
             %s
 `, v.Version, v.Commit, v.Go, v.Platform, v.LlamaCpp, v.Build, strings.Join(v.Backends, " "), strings.Join(v.CPU, " "),
-		v.SQLite.Version, strings.Join(v.SQLite.CompileOptions, " "))
+		ownKernels(v.Kernels), v.SQLite.Version, strings.Join(v.SQLite.CompileOptions, " "))
 	return err
 }

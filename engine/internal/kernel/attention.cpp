@@ -58,32 +58,33 @@ struct share {
 
 // workspace is one thread's memory.
 struct workspace {
-	int32_t *cells;                 // that the tokens see
-	float *mask;                    // [most_tokens][tile]
-	float *keys;                    // [key_size][tile]
-	float *values;                  // [tile][value_size]
-	float *scores;                  // [most_rows][tile]
-	float *queries;                 // [most_rows][key_size]
-	float *sums;                    // [most_rows][value_size]: of values, weighted
-	float *weight, *largest;        // [most_rows]: the sum of the weights, and the largest score so far
+	float *keys, *values;    // [key_size][tile] and [tile][value_size], of the tile at hand
+	float *mask;             // [tile], of one token
+	float *queries, *scores; // [most_rows][key_size] and [most_rows][tile]
+	float *sums;             // [most_rows][value_size]: of values, weighted
+	float *weight, *largest; // [most_rows]: the sum of the weights, and the largest score so far
+	int32_t *cells;          // that the tokens see; as many as there are, and a tile
+	size_t bytes;
 
-	workspace(const attention &a, float *at) {
-		const auto take = [&](int64_t n) { float *p = at; at += (n + 15) / 16 * 16; return p; };
-		mask = take(most_tokens * tile);
+	workspace(const attention &a, uintptr_t memory) {
+		uintptr_t at = memory;
+		const auto take = [&](int64_t numbers) {
+			const uintptr_t taken = at;
+			at += (numbers * 4 + 63) / 64 * 64;
+			return reinterpret_cast<float *>(taken);
+		};
 		keys = take(a.key_size * tile);
 		values = take(tile * a.value_size);
-		scores = take(most_rows * tile);
+		mask = take(tile);
 		queries = take(most_rows * a.key_size);
+		scores = take(most_rows * tile);
 		sums = take(most_rows * a.value_size);
 		weight = take(most_rows);
 		largest = take(most_rows);
 		cells = reinterpret_cast<int32_t *>(take(a.cells + tile));
-		end = at;
+		bytes = at - memory;
 	}
-	static size_t size(const attention &a) { return (workspace(a, nullptr).end - static_cast<float *>(nullptr)) * sizeof(float); }
-
-private:
-	float *end;
+	static size_t size(const attention &a) { return workspace(a, 0).bytes; }
 };
 
 AVX512 inline __m512 load_half(const void *p) {
@@ -177,7 +178,7 @@ AVX512 void load_tile(const attention &a, const share &s, const int32_t *cells, 
 	}
 }
 
-// load_mask says in w.mask what a token adds to the scores of a tile, of which the first n cells count. False: it sees none.
+// load_mask writes what a token's mask adds to the scores of a tile, of which the first n cells count. False: it sees none.
 AVX512 bool load_mask(const ggml_fp16_t *sees, const int32_t *cells, int64_t n, float *out) {
 	alignas(64) ggml_fp16_t picked[tile];
 	for (int64_t i = 0; i < tile; i++) picked[i] = sees[cells[i]];
@@ -244,11 +245,11 @@ template <int N> AVX512 void add_all_values(const float *scores, const float *va
 }
 
 // soften turns a row's scores into weights, relative to the largest score so far, to which its sums are brought as well.
-AVX512 void soften(const attention &a, const workspace &w, const float *mask, int64_t row) {
+AVX512 void soften(const attention &a, const workspace &w, int64_t row) {
 	float *scores = w.scores + row * tile;
 	const __m512 scale = _mm512_set1_ps(a.scale);
-	const __m512 low = _mm512_fmadd_ps(_mm512_load_ps(scores), scale, _mm512_load_ps(mask));
-	const __m512 high = _mm512_fmadd_ps(_mm512_load_ps(scores + 16), scale, _mm512_load_ps(mask + 16));
+	const __m512 low = _mm512_fmadd_ps(_mm512_load_ps(scores), scale, _mm512_load_ps(w.mask));
+	const __m512 high = _mm512_fmadd_ps(_mm512_load_ps(scores + 16), scale, _mm512_load_ps(w.mask + 16));
 	const float largest = std::max(w.largest[row], _mm512_reduce_max_ps(_mm512_max_ps(low, high)));
 	if (largest > w.largest[row]) {
 		const float fade = std::exp(w.largest[row] - largest);
@@ -266,8 +267,8 @@ AVX512 void soften(const attention &a, const workspace &w, const float *mask, in
 	w.weight[row] += _mm512_reduce_add_ps(_mm512_add_ps(p, p2));
 }
 
-// attend_tile brings the tile in the workspace into the rows of one token.
-AVX512 void attend_tile(const attention &a, const workspace &w, const float *mask, int64_t first, int64_t rows) {
+// attend_tile brings the tile and the mask in the workspace into the rows of one token.
+AVX512 void attend_tile(const attention &a, const workspace &w, int64_t first, int64_t rows) {
 	for (int64_t r = first, left = rows; left > 0; r += 8, left -= 8) {
 		const float *q = w.queries + r * a.key_size;
 		float *scores = w.scores + r * tile;
@@ -282,7 +283,7 @@ AVX512 void attend_tile(const attention &a, const workspace &w, const float *mas
 			default: multiply_keys<8>(q, w.keys, a.key_size, scores);
 		}
 	}
-	for (int64_t r = first; r < first + rows; r++) soften(a, w, mask, r);
+	for (int64_t r = first; r < first + rows; r++) soften(a, w, r);
 	for (int64_t r = first, left = rows; left > 0; r += 4, left -= 4) {
 		const float *scores = w.scores + r * tile;
 		float *sums = w.sums + r * a.value_size;
@@ -308,7 +309,8 @@ AVX512 void attend(const attention &a, const share &s, const workspace &w) {
 	for (int64_t c = 0; c < n; c += tile) {
 		load_tile(a, s, w.cells + c, w);
 		for (int64_t t = 0; t < s.tokens; t++) {
-			if (load_mask(a.sees(s.first_token + t, s.stream), w.cells + c, n - c, w.mask)) attend_tile(a, w, w.mask, t * s.heads, s.heads);
+			const bool seen = load_mask(a.sees(s.first_token + t, s.stream), w.cells + c, n - c, w.mask);
+			if (seen) attend_tile(a, w, t * s.heads, s.heads);
 		}
 	}
 	for (int64_t r = 0; r < s.rows(); r++) {
@@ -336,16 +338,12 @@ struct plan {
 	}
 	int64_t shares(const attention &a) const { return runs * parts * a.groups * a.streams; }
 
-	// Neighbouring shares are of the same cells.
 	share get(const attention &a, int64_t i) const {
-		share s;
-		s.first_head = i % parts * heads_at_once, i /= parts;
-		s.heads = std::min(heads_at_once, a.group_size - s.first_head);
-		s.group = i % a.groups, i /= a.groups;
-		s.first_token = i % runs * tokens_at_once, i /= runs;
-		s.tokens = std::min(tokens_at_once, a.tokens - s.first_token);
-		s.stream = i;
-		return s;
+		const int64_t head = i % parts * heads_at_once;
+		const int64_t group = i / parts % a.groups;
+		const int64_t token = i / parts / a.groups % runs * tokens_at_once;
+		const int64_t stream = i / parts / a.groups / runs;
+		return {stream, group, head, std::min(heads_at_once, a.group_size - head), token, std::min(tokens_at_once, a.tokens - token)};
 	}
 };
 
@@ -359,7 +357,7 @@ struct traits : ggml::cpu::tensor_traits {
 	bool compute_forward(ggml_compute_params *params, ggml_tensor *op) override {
 		const attention a(op);
 		const plan p(a, params->nth);
-		const workspace w(a, reinterpret_cast<float *>(align(params->wdata) + params->ith * workspace::size(a)));
+		const workspace w(a, reinterpret_cast<uintptr_t>(align(params->wdata)) + params->ith * workspace::size(a));
 		if (params->ith == 0) ggml_threadpool_chunk_set(params->threadpool, params->nth);
 		ggml_barrier(params->threadpool);
 		for (int64_t i = params->ith; i < p.shares(a); i = ggml_threadpool_chunk_add(params->threadpool, 1)) attend(a, p.get(a, i), w);

@@ -17,6 +17,14 @@ import "sync"
 // Supported says whether this processor has what the kernels need.
 func Supported() bool { return bool(C.qk_supported()) }
 
+// Names says which kernels are used on this processor.
+func Names() []string {
+	if !Supported() {
+		return nil
+	}
+	return []string{"Q8_0 products", "f16 attention"}
+}
+
 // Register hands the kernels to ggml where the processor has what they need. Only the first call does something; it must
 // come before any graph is computed.
 var Register = sync.OnceFunc(func() {

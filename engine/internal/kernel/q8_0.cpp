@@ -98,7 +98,8 @@ AVX512 inline void turn(const char *const *in, int64_t at, panel *out) {
 }
 
 // turn_rows writes `rows` rows, at most 16, from w on as a panel of all their blocks. The last row stands in for those
-// that are missing.
+// that are missing. It has the processor fetch what lies `ahead` bytes further on, into the second cache: rows are read
+// side by side, which its own guesses do not foresee.
 AVX512 void turn_rows(const product &p, const char *w, int64_t rows, int64_t ahead, panel *out) {
 	const char *in[panel_rows];
 	for (int64_t r = 0; r < panel_rows; r++) in[r] = w + p.w_stride * std::min(r, rows - 1);
@@ -176,7 +177,7 @@ AVX512 void multiply_tile(const product &p, int64_t row, int64_t first, int64_t 
 		const int64_t r = row + i * panel_rows;
 		turn_rows(p, p.w + r * p.w_stride, std::min(p.rows - r, panel_rows), ahead, scratch + i * p.blocks);
 	}
-	// Columns are spread evenly, as 4+4+4+4 goes faster than 6+6+4.
+	// Columns are spread evenly over the parts: one column alone would not keep the processor busy.
 	const int64_t n = last - first, parts = (n + tile_columns - 1) / tile_columns;
 	for (int64_t part = 0; part < parts; part++) {
 		const int64_t from = first + n * part / parts, to = first + n * (part + 1) / parts;
@@ -249,12 +250,12 @@ struct traits : ggml::cpu::tensor_traits {
 	}
 };
 
-} // namespace
-
 // flat says that the columns of t lie at equal distances over all its dimensions.
-static bool flat(const ggml_tensor *t) {
+bool flat(const ggml_tensor *t) {
 	return t->nb[0] == sizeof(float) && t->nb[2] == t->nb[1] * t->ne[1] && t->nb[3] == t->nb[2] * t->ne[2];
 }
+
+} // namespace
 
 // One matrix of weights, in ordinary memory, for all columns.
 ggml::cpu::tensor_traits *product_kernel(const ggml_tensor *op) {

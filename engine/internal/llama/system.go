@@ -4,6 +4,8 @@ package llama
 // #include "shim.h"
 import "C"
 
+import "quern/engine/internal/kernel"
+
 // compiledBackends are the backends in this binary; cgo_cuda.go adds its own.
 var compiledBackends = []string{"CPU"}
 
@@ -36,6 +38,9 @@ func Devices() []Device {
 	}
 	return devices
 }
+
+// Kernels are the names of our own kernels that Init hands to ggml on this processor. It starts nothing.
+func Kernels() []string { return kernel.Names() }
 
 // CPUFeatures are the instruction sets that ggml's CPU backend was compiled for (ggml_cpu_has_…). It starts nothing.
 func CPUFeatures() []string {

@@ -231,11 +231,9 @@ func TestNoAllocationPerToken(t *testing.T) {
 		streams = append(streams, st)
 	}
 	decodeStep := func() {
-		s.collect()
-		if err := s.advance(); err != nil {
+		if _, err := s.round(); err != nil {
 			t.Fatal(err)
 		}
-		s.publish()
 	}
 	for s.stats.DecodeSteps < 50 {
 		decodeStep()
@@ -301,10 +299,8 @@ func BenchmarkDecodeStep(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		s.collect()
-		if err := s.advance(); err != nil {
+		if _, err := s.round(); err != nil {
 			b.Fatal(err)
 		}
-		s.publish()
 	}
 }

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -294,12 +295,12 @@ func newStepper(t testing.TB, f *fakeBackend, cfg Config) stepper {
 // turn is one round of the goroutine's loop; false when there is nothing to do.
 func (s stepper) turn() bool {
 	s.f.t.Helper()
-	closed, ready := s.collect()
-	if closed != nil || !ready {
-		return false
+	ready, why := s.round()
+	if why != nil && !errors.Is(why, ErrClosed) {
+		s.f.t.Fatal(why)
 	}
-	if err := s.advance(); err != nil {
-		s.f.t.Fatal(err)
+	if why != nil || !ready {
+		return false
 	}
 	audit(s.f.t, s.Scheduler, s.f)
 	return s.running > 0 || s.waiting.len() > 0

@@ -73,6 +73,14 @@ type Scheduler struct {
 	last    kind   // what the last step did
 	batch   *Batch
 	stats   Stats
+	ended   []ending // requests whose callers are told once the step that ended them has been counted
+}
+
+// ending is how a request ended.
+type ending struct {
+	stream *Stream
+	why    Reason
+	err    error
 }
 
 // New starts a Scheduler over b, which is the Scheduler's alone until Close has returned.
@@ -197,7 +205,7 @@ func (s *Scheduler) shut(why error) {
 	}
 }
 
-// Stats returns the counts as of the last step.
+// Stats returns the counts as of the last step. They include every request whose stream has ended.
 func (s *Scheduler) Stats() Stats {
 	s.inbox.Lock()
 	defer s.inbox.Unlock()
@@ -216,26 +224,38 @@ func (s *Scheduler) poke() {
 func (s *Scheduler) run() {
 	defer close(s.done)
 	for {
-		began := time.Now()
-		why, ready := s.collect()
-		if why == nil && ready {
-			why = s.advance()
-		}
+		ready, why := s.round()
 		if why != nil {
 			s.shut(why)
 			s.collect() // what came in before the door was shut
 			s.endAll(why)
 			s.publish()
+			s.tell()
 			return
 		}
-		if ready {
-			s.stats.StepTime += time.Since(began)
-		}
-		s.publish()
 		if !ready || s.running == 0 && !s.changed {
 			<-s.wake
 		}
 	}
+}
+
+// round takes in what has come and makes a step, if there may be one now. Its counts are to be seen before the callers
+// of ended requests hear of it. The error is why the scheduler is to end.
+func (s *Scheduler) round() (ready bool, why error) {
+	began := time.Now()
+	why, ready = s.collect()
+	if why == nil && ready {
+		why = s.advance()
+	}
+	if why != nil {
+		return ready, why
+	}
+	if ready {
+		s.stats.StepTime += time.Since(began)
+	}
+	s.publish()
+	s.tell()
+	return ready, nil
 }
 
 // collect takes in new requests and takes out cancelled ones. It returns why the scheduler is to end, or whether there
@@ -337,11 +357,20 @@ func (s *Scheduler) leave(q *sequence) {
 	s.changed = true
 }
 
-// finish tells the caller that its request has ended.
+// finish takes note that a request has ended; tell says so to its caller.
 func (s *Scheduler) finish(j *job, why Reason, err error) {
 	s.stats.Finished++
 	j.unwatch()
-	j.stream.update(func(r *Result) { r.Reason, r.Err = why, err })
+	s.ended = append(s.ended, ending{j.stream, why, err})
+}
+
+// tell tells the callers of ended requests, who then find in Stats what their requests took.
+func (s *Scheduler) tell() {
+	for _, e := range s.ended {
+		e.stream.update(func(r *Result) { r.Reason, r.Err = e.why, e.err })
+	}
+	clear(s.ended)
+	s.ended = s.ended[:0]
 }
 
 // endAll ends every request, when the scheduler ends.
