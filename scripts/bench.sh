@@ -26,15 +26,16 @@ cat >"$new" <<END
 
 Written by \`make bench\`. Weights are random, in the shapes of published models: speed depends on their sizes and types,
 not on their values. All parties have the same file, threads, batch sizes, flash attention and f16 key/value memory; their
-runs take turns. llama-batched-bench and llama-server are built from the sources that Quern links, with the same flags.
+runs take turns. llama-batched-bench and llama-server are built from the sources that Quern links, with the same flags;
+they do not have the kernels that Quern brings along for some processors (\`engine/internal/kernel\`).
 
 \`gen\` measures the forward pass: prompts of all lanes are read together, then all lanes generate in step. The peer does not
 sample; Quern chooses each token. "of bandwidth" is the weights read per second at decode, as a share of what this machine
 reads from memory; with many lanes arithmetic is the bound, not memory. "own time" is spent in Quern's scheduler.
 
-\`agent\` plays recorded conversations, eight on each database. The server gets the same loop over HTTP, its memory shared by 16
-slots, prompts kept. The Transformers loop reads each turn from the beginning in static batches of 16; it is run once, on 16
-of the conversations, and its time scaled up to all.
+\`agent\` plays recorded conversations, eight on each of up to eight databases. The server gets the same loop over HTTP, its
+memory shared by 16 slots, prompts kept. The Transformers loop reads each turn from the beginning in static batches of 16; it
+is run once, on 16 of the conversations, and its time scaled up to all.
 
 END
 measure() { # measure SHAPE FLAG…
@@ -43,7 +44,7 @@ measure() { # measure SHAPE FLAG…
 	printf 'Command: `bin/quern bench run --type %s --repeats %s --shape %s`\n\n' "$type" "$repeats" "$*" >>"$new"
 }
 loop=$python
-full=(--load demo:24)
+full=(--load demo)
 for shape in $shapes; do
 	measure "$shape" "${full[@]}"
 	loop='' full=(--lanes 1,16 --load demo:16)
