@@ -5,8 +5,8 @@ import (
 	"reflect"
 )
 
-// Manifest records what a run's figures depend on. Two runs with equal manifests, greedy and deterministic, give equal
-// results files.
+// Manifest records what a run's figures depend on, but for the processor. Two runs with equal manifests, greedy and
+// deterministic, on the same kind of machine give equal results files.
 type Manifest struct {
 	Format        int               `json:"format"`         // version of the results file's schema: FormatVersion
 	Quern         string            `json:"quern"`          // version and commit of this program

@@ -113,6 +113,20 @@ func (h *fakeHub) send(w http.ResponseWriter, r *http.Request, content []byte) {
 	}
 }
 
+// bytesServed is how much file content has been sent so far.
+func (h *fakeHub) bytesServed() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.served
+}
+
+// dropAfterBytes changes where connections break.
+func (h *fakeHub) dropAfterBytes(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dropAfter = n
+}
+
 func startHub(t *testing.T, h *fakeHub) *Client {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -170,8 +184,8 @@ func TestPullIsWholeAndPullsOnce(t *testing.T) {
 	if len(got.Files) != len(h.files) || last != total || total != int64(len(h.files["model.safetensors"])+len(h.files["config.json"])+len(h.files["sub/notes.txt"])) {
 		t.Errorf("files %v, progress %d of %d", got.Files, last, total)
 	}
-	before := h.served
-	if again := mustPull(t, c, model); again.Bytes != 0 || h.served != before {
+	before := h.bytesServed()
+	if again := mustPull(t, c, model); again.Bytes != 0 || h.bytesServed() != before {
 		t.Errorf("a second pull fetched %d bytes", again.Bytes)
 	}
 	if dir, ok := c.Cache.Snapshot(model, "main"); !ok || dir != got.Dir {
@@ -195,12 +209,12 @@ func TestDroppedConnectionsAreResumed(t *testing.T) {
 		h := &fakeHub{dropAfter: 100_000, noRanges: noRanges}
 		c := startHub(t, h)
 		if noRanges {
-			h.dropAfter = 0
+			h.dropAfterBytes(0)
 		}
 		got := mustPull(t, c, model)
 		checkFiles(t, h, got)
-		if !noRanges && h.served > 301_000 {
-			t.Errorf("resuming served %d bytes for 300013", h.served)
+		if served := h.bytesServed(); !noRanges && served > 301_000 {
+			t.Errorf("resuming served %d bytes for 300013", served)
 		}
 	}
 }
@@ -212,10 +226,10 @@ func TestAnEarlierPartIsTakenUp(t *testing.T) {
 	if _, err := c.Pull(context.Background(), Ref{ID: model, Pattern: "model.safetensors"}, "main"); err == nil {
 		t.Fatal("a broken connection without retries is an error")
 	}
-	h.dropAfter = 0
+	h.dropAfterBytes(0)
 	checkFiles(t, h, mustPull(t, c, model+":model.safetensors"))
-	if h.served != 300_000 {
-		t.Errorf("%d bytes were served in all, want each byte once", h.served)
+	if served := h.bytesServed(); served != 300_000 {
+		t.Errorf("%d bytes were served in all, want each byte once", served)
 	}
 }
 
