@@ -2,9 +2,9 @@
 //
 // ggml's own routine multiplies one block of 32 weights by one block of activations at a time and then spends as much on
 // the scales as on the product. Here 16 rows of weights are turned so that one instruction multiplies four numbers of
-// each by four of a column, and the scales are applied once for 16 blocks. Weights stay as they lie in the file, so nothing
-// is copied at load, and a mapped file stays mapped; they are fetched from memory while others are multiplied. That is
-// why turning them each time costs a single column nothing, which waits for memory anyway.
+// each by four of a column, and the scales are applied once for 16 blocks. Few columns are multiplied at once, as soon as
+// the weights are turned; for many, which read them several times, turned weights go to the cache. In memory they stay as
+// they lie in the file: nothing is copied at load, and a mapped file stays mapped.
 //
 // Activations are rounded to Q8_0 as ggml rounds them, products of a block are exact integers, and blocks are added up
 // in order in single precision: results differ from ggml's in that order of addition alone, and do not depend on how
@@ -14,15 +14,18 @@
 #ifdef QUERN_X86
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace {
 
 constexpr int64_t block_size = 32;   // numbers with one scale
 constexpr int64_t panel_rows = 16;   // numbers in a vector of 512 bits
 constexpr int64_t tile_rows = 2 * panel_rows;
-constexpr int64_t tile_columns = 6;  // 2×6 sums of each kind leave 8 of the 32 registers for operands
+constexpr int64_t few_columns = 16;  // 16 sums and 8 turned vectors leave 8 of the 32 registers for operands,
+constexpr int64_t tile_columns = 6;  // as do 2×6 sums and 2×6 products
 
 struct weights { // block_q8_0
 	ggml_fp16_t scale;
@@ -48,6 +51,7 @@ struct product { // out = w·x; out[c*out_stride + r] is the product of row r of
 	float *out;
 	int64_t out_stride; // numbers between columns
 	const column *x;
+	int64_t ahead; // bytes from what a thread turns to what it is likely to turn next
 };
 
 // sixteen_scales are the scales of 16 blocks that lie at in[r] + at.
@@ -69,10 +73,17 @@ AVX512 inline __m512i two_rows(const char *low, const char *high) {
 	return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
 }
 
-// turn writes one block of 16 rows as a panel; row r is at in[r] + at. It is a transposition of 16×8 groups of four
-// numbers. Vectors begin as rows that lie four apart, so that their quarters meet in order.
-AVX512 inline void turn(const char *const *in, int64_t at, panel *out) {
-	_mm512_store_ps(out->scale, sixteen_scales(in, at));
+// turned is a panel in registers.
+struct turned {
+	__m512i q[block_size / 4];
+	__m512 scale;
+};
+
+// turn turns one block of 16 rows; row r is at in[r] + at. It is a transposition of 16×8 groups of four numbers. Vectors
+// begin as rows that lie four apart, so that their quarters meet in order.
+AVX512 inline turned turn(const char *const *in, int64_t at) {
+	turned out;
+	out.scale = sixteen_scales(in, at);
 	at += offsetof(weights, q);
 	__m512i quads[2][4]; // [rows 0–7 or 8–15][group i and i+4 of the block]
 	UNROLL
@@ -92,21 +103,74 @@ AVX512 inline void turn(const char *const *in, int64_t at, panel *out) {
 	for (int i = 0; i < 4; i++) {
 		const __m512i low = _mm512_shuffle_i32x4(quads[0][i], quads[1][i], 0x88);
 		const __m512i high = _mm512_shuffle_i32x4(quads[0][i], quads[1][i], 0xdd);
-		_mm512_store_si512(out->q[i], _mm512_xor_si512(low, sign));
-		_mm512_store_si512(out->q[i + 4], _mm512_xor_si512(high, sign));
+		out.q[i] = _mm512_xor_si512(low, sign);
+		out.q[i + 4] = _mm512_xor_si512(high, sign);
 	}
+	return out;
 }
 
-// turn_rows writes `rows` rows, at most 16, from w on as a panel of all their blocks. The last row stands in for those
-// that are missing. It has the processor fetch what lies `ahead` bytes further on, into the second cache: rows are read
-// side by side, which its own guesses do not foresee.
-AVX512 void turn_rows(const product &p, const char *w, int64_t rows, int64_t ahead, panel *out) {
+// panel_of finds 16 rows from `row` on; the last one stands in for those that are missing.
+void panel_of(const product &p, int64_t row, const char **in) {
+	for (int64_t r = 0; r < panel_rows; r++) in[r] = p.w + p.w_stride * std::min(row + r, p.rows - 1);
+}
+
+// fetch has the processor bring one block of the rows that this thread is likely to turn next into the second cache. They
+// are read side by side, which its own guesses do not foresee.
+AVX512 inline void fetch(const product &p, const char *const *in, int64_t at) {
+	UNROLL
+	for (int r = 0; r < panel_rows; r++) _mm_prefetch(in[r] + at + p.ahead, _MM_HINT_T1);
+}
+
+AVX512 inline __m512i four_numbers(const column &x, int q) {
+	int32_t four;
+	memcpy(&four, x.q + 4 * q, 4);
+	return _mm512_set1_epi32(four);
+}
+
+// add brings the product of a block into a sum.
+AVX512 inline __m512 add(__m512 sum, __m512i dot, __m512 scale, const column &x) {
+	return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, _mm512_set1_ps(x.scale)), sum);
+}
+
+// write stores the sums of a panel's rows, as many as there are.
+AVX512 inline void write(const product &p, int64_t row, int64_t column, __m512 sum) {
+	const __mmask16 rows = static_cast<__mmask16>((1u << std::min(p.rows - row, panel_rows)) - 1);
+	_mm512_mask_storeu_ps(p.out + column * p.out_stride + row, rows, sum);
+}
+
+// multiply_once computes a panel of rows times all C columns, and turns the weights in registers.
+template <int C> AVX512 void multiply_once(const product &p, int64_t row) {
 	const char *in[panel_rows];
-	for (int64_t r = 0; r < panel_rows; r++) in[r] = w + p.w_stride * std::min(r, rows - 1);
+	panel_of(p, row, in);
+	__m512 sum[C];
+	UNROLL
+	for (int c = 0; c < C; c++) sum[c] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < p.blocks; b++) {
+		fetch(p, in, b * sizeof(weights));
+		const turned w = turn(in, b * sizeof(weights));
 		UNROLL
-		for (int r = 0; r < panel_rows; r++) _mm_prefetch(in[r] + b * sizeof(weights) + ahead, _MM_HINT_T1);
-		turn(in, b * sizeof(weights), out + b);
+		for (int c = 0; c < C; c++) {
+			const column &x = p.x[c * p.blocks + b];
+			__m512i dot = _mm512_set1_epi32(x.correction);
+			UNROLL
+			for (int q = 0; q < block_size / 4; q++) dot = _mm512_dpbusd_epi32(dot, w.q[q], four_numbers(x, q));
+			sum[c] = add(sum[c], dot, w.scale, x);
+		}
+	}
+	UNROLL
+	for (int c = 0; c < C; c++) write(p, row, c, sum[c]);
+}
+
+// turn_rows turns 16 rows from `row` on.
+AVX512 void turn_rows(const product &p, int64_t row, panel *out) {
+	const char *in[panel_rows];
+	panel_of(p, row, in);
+	for (int64_t b = 0; b < p.blocks; b++) {
+		fetch(p, in, b * sizeof(weights));
+		const turned w = turn(in, b * sizeof(weights));
+		UNROLL
+		for (int q = 0; q < block_size / 4; q++) _mm512_store_si512(out[b].q[q], w.q[q]);
+		_mm512_store_ps(out[b].scale, w.scale);
 	}
 }
 
@@ -128,34 +192,24 @@ template <int P, int C> AVX512 void multiply(const product &p, const panel *w, i
 		}
 		UNROLL
 		for (int q = 0; q < block_size / 4; q++) {
-			__m512i four[P];
-			UNROLL
-			for (int i = 0; i < P; i++) four[i] = _mm512_loadu_si512(w[i * p.blocks + b].q[q]);
 			UNROLL
 			for (int c = 0; c < C; c++) {
-				int32_t other;
-				memcpy(&other, x[c * p.blocks + b].q + 4 * q, 4);
-				const __m512i all = _mm512_set1_epi32(other);
+				const __m512i four = four_numbers(x[c * p.blocks + b], q);
 				UNROLL
-				for (int i = 0; i < P; i++) dot[i][c] = _mm512_dpbusd_epi32(dot[i][c], four[i], all);
+				for (int i = 0; i < P; i++) dot[i][c] = _mm512_dpbusd_epi32(dot[i][c], _mm512_load_si512(w[i * p.blocks + b].q[q]), four);
 			}
 		}
 		UNROLL
 		for (int i = 0; i < P; i++) {
-			const __m512 scale = _mm512_loadu_ps(w[i * p.blocks + b].scale);
+			const __m512 scale = _mm512_load_ps(w[i * p.blocks + b].scale);
 			UNROLL
-			for (int c = 0; c < C; c++) {
-				const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(x[c * p.blocks + b].scale));
-				sum[i][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][c]), both, sum[i][c]);
-			}
+			for (int c = 0; c < C; c++) sum[i][c] = add(sum[i][c], dot[i][c], scale, x[c * p.blocks + b]);
 		}
 	}
 	UNROLL
 	for (int i = 0; i < P; i++) {
-		const int64_t r = row + i * panel_rows, left = std::min(p.rows - r, panel_rows);
-		const __mmask16 mask = static_cast<__mmask16>((1u << left) - 1);
 		UNROLL
-		for (int c = 0; c < C; c++) _mm512_mask_storeu_ps(p.out + (first + c) * p.out_stride + r, mask, sum[i][c]);
+		for (int c = 0; c < C; c++) write(p, row + i * panel_rows, first + c, sum[i][c]);
 	}
 }
 
@@ -170,13 +224,21 @@ template <int P> AVX512 void multiply_columns(const product &p, const panel *w, 
 	}
 }
 
+// once[n-1] is multiply_once for n columns.
+using multiply_panel = void (*)(const product &, int64_t);
+template <int... C> constexpr std::array<multiply_panel, sizeof...(C)> by_columns(std::integer_sequence<int, C...>) {
+	return {multiply_once<C + 1>...};
+}
+constexpr auto once = by_columns(std::make_integer_sequence<int, few_columns>());
+
 // multiply_tile computes up to two panels of rows from `row` on, times the columns [first, last).
-AVX512 void multiply_tile(const product &p, int64_t row, int64_t first, int64_t last, int64_t ahead, panel *scratch) {
+AVX512 void multiply_tile(const product &p, int64_t row, int64_t first, int64_t last, panel *scratch) {
 	const int64_t panels = p.rows - row > panel_rows ? 2 : 1;
-	for (int64_t i = 0; i < panels; i++) {
-		const int64_t r = row + i * panel_rows;
-		turn_rows(p, p.w + r * p.w_stride, std::min(p.rows - r, panel_rows), ahead, scratch + i * p.blocks);
+	if (p.columns <= few_columns) {
+		for (int64_t i = 0; i < panels; i++) once[p.columns - 1](p, row + i * panel_rows);
+		return;
 	}
+	for (int64_t i = 0; i < panels; i++) turn_rows(p, row + i * panel_rows, scratch + i * p.blocks);
 	// Columns are spread evenly over the parts: one column alone would not keep the processor busy.
 	const int64_t n = last - first, parts = (n + tile_columns - 1) / tile_columns;
 	for (int64_t part = 0; part < parts; part++) {
@@ -237,14 +299,14 @@ struct traits : ggml::cpu::tensor_traits {
 		const product p{
 			w->ne[0] / block_size, w->ne[1], ggml_nrows(x), static_cast<const char *>(w->data), static_cast<int64_t>(w->nb[1]),
 			static_cast<float *>(op->data), static_cast<int64_t>(op->nb[1] / sizeof(float)), rounded,
+			static_cast<int64_t>(params->nth * tile_rows * w->nb[1]),
 		};
 		// The work is cut into tiles of rows, and where those are few for the threads, into ranges of columns as well.
 		const int64_t tiles = (p.rows + tile_rows - 1) / tile_rows;
 		const int64_t ranges = std::clamp(4 * params->nth / tiles, int64_t(1), std::max(p.columns / 48, int64_t(1)));
-		const int64_t ahead = params->nth * tile_rows * p.w_stride; // what this thread is likely to turn next
 		for (int64_t i = params->ith; i < tiles * ranges; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
 			const int64_t range = i / tiles;
-			multiply_tile(p, i % tiles * tile_rows, p.columns * range / ranges, p.columns * (range + 1) / ranges, ahead, scratch);
+			multiply_tile(p, i % tiles * tile_rows, p.columns * range / ranges, p.columns * (range + 1) / ranges, scratch);
 		}
 		return true;
 	}
