@@ -238,7 +238,7 @@ func readText(in *binread.Reader, n uint64, isArray bool) any {
 	if !fits(in, n, 8) {
 		return nil
 	}
-	all, ends := make([]byte, 0, 8*min(n, 1<<16)), make([]int, 0, min(n, 1<<16))
+	all, ends := make([]byte, 0, 8*n), make([]int, 0, n) // there are 8·n bytes at least, for their lengths
 	for range n {
 		if all = in.Append(all, in.U64(), maxString); in.Err() != nil {
 			return nil
