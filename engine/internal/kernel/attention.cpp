@@ -87,12 +87,12 @@ struct workspace {
 	static size_t size(const attention &a) { return workspace(a, 0).bytes; }
 };
 
-AVX512 inline __m512 load_half(const void *p) {
+INLINE __m512 load_half(const void *p) {
 	return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i *>(p)));
 }
 
 // exponential is e^x for x ≤ 0, to about one unit in the last place; what lies below the normal numbers gives 0.
-AVX512 inline __m512 exponential(__m512 x) {
+INLINE __m512 exponential(__m512 x) {
 	x = _mm512_max_ps(x, _mm512_set1_ps(-200));
 	const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 	__m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), x); // ln 2 in two parts
@@ -128,7 +128,7 @@ AVX512 int64_t list_cells(const attention &a, const share &s, int32_t *out) {
 }
 
 // transpose swaps rows and columns of 16×16 numbers.
-AVX512 inline void transpose(__m512 *v) {
+INLINE void transpose(__m512 *v) {
 	__m512 a[16], b[16];
 	UNROLL
 	for (int i = 0; i < 16; i += 2) {

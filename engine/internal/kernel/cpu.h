@@ -15,6 +15,7 @@
 #include "traits.h"
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c,avx2")))
+#define INLINE AVX512 inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16") // else arrays of vectors would lie in memory
 
 // align is where memory handed out by ggml begins to be aligned to 64 bytes.

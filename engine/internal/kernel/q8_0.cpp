@@ -55,7 +55,7 @@ struct product { // out = w·x; out[c*out_stride + r] is the product of row r of
 };
 
 // sixteen_scales are the scales of 16 blocks that lie at in[r] + at.
-AVX512 inline __m512 sixteen_scales(const char *const *in, int64_t at) {
+INLINE __m512 sixteen_scales(const char *const *in, int64_t at) {
 	__m128i v[panel_rows];
 	UNROLL
 	for (int r = 0; r < panel_rows; r++) v[r] = _mm_loadu_si32(in[r] + at);
@@ -67,7 +67,7 @@ AVX512 inline __m512 sixteen_scales(const char *const *in, int64_t at) {
 	return _mm512_cvtph_ps(_mm256_set_m128i(high, low));
 }
 
-AVX512 inline __m512i two_rows(const char *low, const char *high) {
+INLINE __m512i two_rows(const char *low, const char *high) {
 	const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(low));
 	const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(high));
 	return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
@@ -81,7 +81,7 @@ struct turned {
 
 // turn turns one block of 16 rows; row r is at in[r] + at. It is a transposition of 16×8 groups of four numbers. Vectors
 // begin as rows that lie four apart, so that their quarters meet in order.
-AVX512 inline turned turn(const char *const *in, int64_t at) {
+INLINE turned turn(const char *const *in, int64_t at) {
 	turned out;
 	out.scale = sixteen_scales(in, at);
 	at += offsetof(weights, q);
@@ -116,24 +116,24 @@ void panel_of(const product &p, int64_t row, const char **in) {
 
 // fetch has the processor bring one block of the rows that this thread is likely to turn next into the second cache. They
 // are read side by side, which its own guesses do not foresee.
-AVX512 inline void fetch(const product &p, const char *const *in, int64_t at) {
+INLINE void fetch(const product &p, const char *const *in, int64_t at) {
 	UNROLL
 	for (int r = 0; r < panel_rows; r++) _mm_prefetch(in[r] + at + p.ahead, _MM_HINT_T1);
 }
 
-AVX512 inline __m512i four_numbers(const column &x, int q) {
+INLINE __m512i four_numbers(const column &x, int q) {
 	int32_t four;
 	memcpy(&four, x.q + 4 * q, 4);
 	return _mm512_set1_epi32(four);
 }
 
 // add brings the product of a block into a sum.
-AVX512 inline __m512 add(__m512 sum, __m512i dot, __m512 scale, const column &x) {
+INLINE __m512 add(__m512 sum, __m512i dot, __m512 scale, const column &x) {
 	return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, _mm512_set1_ps(x.scale)), sum);
 }
 
 // write stores the sums of a panel's rows, as many as there are.
-AVX512 inline void write(const product &p, int64_t row, int64_t column, __m512 sum) {
+INLINE void write(const product &p, int64_t row, int64_t column, __m512 sum) {
 	const __mmask16 rows = static_cast<__mmask16>((1u << std::min(p.rows - row, panel_rows)) - 1);
 	_mm512_mask_storeu_ps(p.out + column * p.out_stride + row, rows, sum);
 }
