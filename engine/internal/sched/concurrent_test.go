@@ -57,6 +57,25 @@ func TestConversationsAtOnce(t *testing.T) {
 	})
 }
 
+// Whoever has seen a stream end finds its request in the counts.
+func TestStatsIncludeWhatHasEnded(t *testing.T) {
+	forEachMemory(t, 4, 500, func(t *testing.T, f *fakeBackend) {
+		s := newRunning(t, f, Config{Lanes: 2})
+		generated := 0
+		for i := range 300 {
+			st, err := s.Submit(t.Context(), Request{Prompt: tokens(fmt.Sprint(i), 5), MaxTokens: 1 + i%3, Sampler: f.greedy()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			generated += len(read(st))
+			stats := s.Stats()
+			if stats.Finished != i+1 || stats.Running != 0 || stats.DecodeTokens+i+1 < generated {
+				t.Fatalf("%d requests of %d tokens have ended: %+v", i+1, generated, stats)
+			}
+		}
+	})
+}
+
 func cancelledAttempt(t *testing.T, s *Scheduler, f *fakeBackend, prompt []Token) {
 	ctx, cancel := context.WithCancel(t.Context())
 	st, err := s.Submit(ctx, Request{Prompt: prompt, MaxTokens: 1_000_000, Sampler: f.greedy()})
