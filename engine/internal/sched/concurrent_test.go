@@ -57,21 +57,23 @@ func TestConversationsAtOnce(t *testing.T) {
 	})
 }
 
-// Whoever has seen a stream end finds its request in the counts.
-func TestStatsIncludeWhatHasEnded(t *testing.T) {
+// Whoever has seen a stream end finds its request in the counts: a step tells nobody before it has been counted.
+func TestNobodyIsToldBeforeTheCount(t *testing.T) {
 	forEachMemory(t, 4, 500, func(t *testing.T, f *fakeBackend) {
-		s := newRunning(t, f, Config{Lanes: 2})
-		generated := 0
-		for i := range 300 {
-			st, err := s.Submit(t.Context(), Request{Prompt: tokens(fmt.Sprint(i), 5), MaxTokens: 1 + i%3, Sampler: f.greedy()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			generated += len(read(st))
-			stats := s.Stats()
-			if stats.Finished != i+1 || stats.Running != 0 || stats.DecodeTokens+i+1 < generated {
-				t.Fatalf("%d requests of %d tokens have ended: %+v", i+1, generated, stats)
-			}
+		s := newStepper(t, f, Config{Lanes: 1})
+		st := s.submit(Request{Prompt: tokens("one", 5), MaxTokens: 1})
+		s.collect()
+		if err := s.advance(); err != nil || s.running != 0 {
+			t.Fatalf("%d lanes at work after the only token, %v", s.running, err)
+		}
+		if why := st.Result().Reason; why != Running || s.Stats().Finished != 0 {
+			t.Errorf("before the count: %v, %+v", why, s.Stats())
+		}
+		if _, err := s.round(); err != nil {
+			t.Fatal(err)
+		}
+		if why := st.Result().Reason; why != MaxTokens || s.Stats().Finished != 1 {
+			t.Errorf("after it: %v, %+v", why, s.Stats())
 		}
 	})
 }
