@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"quern/tensor"
 )
 
 func TestMain(m *testing.M) {
@@ -43,7 +45,7 @@ func reference(w []byte, x []float32, k int) (product, size []float64) {
 			var sum, abs float64
 			for b := range k / BlockSize {
 				block := row[b*BlockBytes:]
-				scale := halfToFloat(binary.LittleEndian.Uint16(block)) * scales[b]
+				scale := float64(tensor.F16ToF32(binary.LittleEndian.Uint16(block))) * scales[b]
 				for i := range BlockSize {
 					term := float64(int8(block[2+i])) * float64(q[b*BlockSize+i]) * scale
 					sum, abs = sum+term, abs+math.Abs(term)
@@ -68,20 +70,9 @@ func roundQ8(x []float32) (q []int8, scales []float64) {
 		for _, v := range x[:BlockSize] {
 			q = append(q, int8(math.RoundToEven(float64(v*inverse))))
 		}
-		scales = append(scales, halfToFloat(floatToHalf(largest/127)))
+		scales = append(scales, float64(tensor.F16ToF32(tensor.F32ToF16(largest/127))))
 	}
 	return q, scales
-}
-
-func halfToFloat(h uint16) float64 {
-	return math.Ldexp(float64(1024+int(h&1023)), int(h>>10)-25)
-}
-
-// floatToHalf rounds to nearest, ties to even; for what is normal in half precision.
-func floatToHalf(f float32) uint16 {
-	bits := math.Float32bits(f)
-	bits += 0xfff + bits>>13&1
-	return uint16(bits>>13 - (127-15)<<10)
 }
 
 func TestMulMatIsTheProduct(t *testing.T) {
@@ -184,12 +175,7 @@ func attentionCase(r *rand.Rand, n AttentionSizes, sees func(stream, token, cell
 // attend computes attention in double precision. A token that sees nothing gets zeros.
 func attend(n AttentionSizes, q []float32, k, v, mask []uint16, scale float32) []float64 {
 	out := make([]float64, n.Streams*n.Tokens*n.Heads*n.Value)
-	at := func(x []uint16, i int) float64 {
-		if x[i]&0x8000 != 0 {
-			return -halfToFloat(x[i] & 0x7fff)
-		}
-		return halfToFloat(x[i])
-	}
+	at := func(x []uint16, i int) float64 { return float64(tensor.F16ToF32(x[i])) }
 	for row := range n.Streams * n.Tokens * n.Heads {
 		token, group := row/n.Heads, row%n.Heads/(n.Heads/n.Groups)
 		weights, total, largest := make([]float64, n.Cells), 0.0, math.Inf(-1)
